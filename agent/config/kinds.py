@@ -215,6 +215,11 @@ DNS_NAME = _matching(
 RELATIVE_NAME = _matching(
     "name", r"(?!.*\.\.)[A-Za-z0-9][-A-Za-z0-9_./]{0,200}", "a name of letters, digits and - _ . / that begins with one"
 )
+SYSCTL = _matching(
+    "sysctl",
+    r"[a-z0-9](?:[-a-z0-9_./]{0,251}[a-z0-9])?(?:[./]\*|\*)?",
+    "a sysctl such as net.core.somaxconn or net.core.*",
+)
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 SERVICE_NAME = _matching("namespace/name", rf"{_LABEL}/{_LABEL}", "a Service, such as kube-system/kube-dns")
 MAYBE_SERVICE_NAME = _matching(

@@ -12,11 +12,6 @@ ELSEWHERE = (
     ("3101", "one pod for one node", SCHEDULER),
     ("2307", "Jobs that count pods by finalizers", f"{CONTROLLER}; Jobs from files count in records of kepd"),
     ("2593", "several ranges for the pods of nodes", CONTROLLER),
-    (
-        "3329",
-        "`podFailurePolicy` of Jobs",
-        f"{CONTROLLER}; Jobs from files refuse it, restart rules (5307) read exit codes",
-    ),
     ("2799", "no Secrets for tokens of service accounts", API),
     ("3136", "beta interfaces off by default", API),
     ("3488", "admission by CEL", API),

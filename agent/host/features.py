@@ -322,6 +322,7 @@ ENTRIES = (
         how="as `kepctl drain`, without an API object",
         page="workloads.md#maintenance",
     ),
+    Entry("3329", "what failures of a Job's pods mean, `podFailurePolicy`", "pods", page="workloads.md"),
     Entry("3939", "when a Job makes the next pod, `podReplacementPolicy`", "pods", page="workloads.md"),
     Entry("3960, 4818", "preStop and postStart sleep", "pods|proxy", how="zero seconds too", beside="by annotation"),
     Entry(

@@ -20,6 +20,7 @@ from agent.drivers.cgroups.driver import ControlGroups
 from agent.drivers.interfaces.default_route import default_addresses
 from agent.drivers.pressure.driver import FOLDER
 from agent.host.features import KEYS, feature_rows
+from agent.host.node_amounts import allocatable, capacity, marks
 from agent.host.tracing import has_extra
 from agent.kit.configuration import RunningConfiguration
 from agent.kit.kubelet_arrival import kubelet_beside
@@ -54,7 +55,8 @@ class NodeAnswers:
         self._conditions = conditions
 
     def node(self) -> node_pb2.Node:
-        node, drained = self._configuration.configuration.node, self._drained()
+        configuration, drained = self._configuration.configuration, self._drained()
+        node = configuration.node
         return node_pb2.Node(
             name=node.name,
             addresses=node.addresses or [str(ip_address(one)) for one in default_addresses()],
@@ -67,6 +69,9 @@ class NodeAnswers:
             cgroup_version=2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1,
             conditions=sorted(self._conditions()),
             drain=None if drained is None else to_message(node_pb2.Drain, drained),
+            capacity=capacity(configuration),
+            allocatable=allocatable(configuration),
+            **marks(),
         )
 
     def set_verbosity(self, verbosity: int | None, planes: Mapping[str, int]) -> None:

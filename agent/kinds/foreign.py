@@ -14,15 +14,11 @@ _DELIVERY = "render it, and `kepctl apply -f` what comes out, or put that into t
 _CERTIFICATES = "put the certificate into a Secret; any ACME client on the node can write it there"
 
 FOREIGN_KINDS: Mapping[str, str] = {
-    "Namespace": "objects of any namespace are taken, and it need not be made",
-    "ServiceAccount": "pods of this node have no tokens",
     "ControllerRevision": "kepd keeps the revisions of workloads itself",
     "Event": "kepd keeps the events of this node itself",
-    "IPAddress": "addresses of Services are given by ServiceCIDRs",
     "PodSecurityPolicy": "securityContext of each pod says what it may",
-    "RuntimeClass": "runtimeClassName names a handler of the runtime's configuration",
     **dict.fromkeys(("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"), _RIGHTS),
-    **dict.fromkeys(("Ingress", "IngressClass", "IngressRoute", "HTTPRoute", "GRPCRoute", "GatewayClass"), _WAY_IN),
+    **dict.fromkeys(("IngressRoute", "HTTPRoute", "GRPCRoute", "GatewayClass"), _WAY_IN),
     **dict.fromkeys(
         (
             "Gateway", "VirtualService", "DestinationRule", "ServiceEntry", "PeerAuthentication", "Sidecar",
@@ -34,7 +30,7 @@ FOREIGN_KINDS: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "CustomResourceDefinition", "APIService", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
-            "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "FlowSchema", "Lease",
+            "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "FlowSchema",
             "PriorityLevelConfiguration", "CertificateSigningRequest",
         ),
         _CLUSTER,

@@ -79,5 +79,14 @@ class Named(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
+def proxy_of(kind: str) -> Subresource:
+    return "proxy", kind, ("create", "delete", "get", "patch", "update")
+
+
 def status_of(kind: str) -> Subresource:
-    return "status", kind, ("get",)
+    return "status", kind, ("get", "patch", "update")
+
+
+def no_faults(_made: dict[str, object]) -> Iterable[tuple[str, str]]:
+    """Of a kind that says nothing that has to be carried out."""
+    return ()

@@ -136,6 +136,10 @@ def event_object(event: Object) -> Object:
 
 READY = {"True": "KubeletReady", "False": "KubeletNotReady"}
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
+PRESSURE_REASONS = {
+    "MemoryPressure": "KubeletHasSufficientMemory", "DiskPressure": "KubeletHasNoDiskPressure",
+    "PIDPressure": "KubeletHasSufficientPID",
+}  # fmt: skip
 
 
 def node_object(node: Object) -> Object:
@@ -143,22 +147,31 @@ def node_object(node: Object) -> Object:
     runtime = node.get("runtime") or {}
     is_ready = bool(runtime.get("isConnected"))
     status = str(is_ready)
-    told = [{"type": name, "status": str(name in node.get("conditions", ()))} for name in PRESSURES]
+    # When the daemon began: what changed since then is told by events.
+    since = {"lastHeartbeatTime": node.get("startedAt"), "lastTransitionTime": node.get("startedAt")}
+    told = [
+        {"type": name, "status": str(name in node.get("conditions", ())), "reason": PRESSURE_REASONS[name], **since}
+        for name in PRESSURES
+    ]
     ready = {"type": "Ready", "status": status, "reason": READY[status], "message": runtime.get("message", "")}
     addresses = [{"type": "InternalIP", "address": address} for address in node.get("addresses", ())]
     runtime_version = f"{runtime.get('name', '')}://{runtime.get('version', '')}" if is_ready else ""
     info = {
         "kubeletVersion": f"kepd {node.get('kepdVersion', '')}", "containerRuntimeVersion": runtime_version,
-        "kernelVersion": node.get("kernelVersion", ""), "operatingSystem": "linux", "osImage": "",
-        "architecture": "", "bootID": "", "machineID": "", "systemUUID": "", "kubeProxyVersion": "",
+        "kernelVersion": node.get("kernelVersion", ""), "operatingSystem": "linux", "osImage": node.get("osImage", ""),
+        "architecture": node.get("architecture", ""), "bootID": node.get("bootId", ""),
+        "machineID": node.get("machineId", ""), "systemUUID": "", "kubeProxyVersion": "",
     }  # fmt: skip
+    metadata = {"name": node["name"], "labels": node.get("labels", {})} | _set(creationTimestamp=node.get("startedAt"))
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": node["name"], "labels": node.get("labels", {})},
+        "metadata": metadata,
         "spec": {"unschedulable": True} if node.get("drain") else {},
         "status": {
-            "conditions": [*told, ready],
+            "capacity": node.get("capacity", {}),
+            "allocatable": node.get("allocatable", {}),
+            "conditions": [*told, {**ready, **since}],
             "addresses": [*addresses, {"type": "Hostname", "address": node["name"]}],
             "nodeInfo": info,
         },

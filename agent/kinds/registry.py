@@ -30,7 +30,7 @@ MANIFEST_KINDS = tuple(BY_WRITTEN)
 WITH_PODS = {kind.api: kind for kind in KINDS if kind.pod_path}
 WORKLOADS = tuple(kind.api for kind in KINDS if kind.is_carried_out and kind.pod_path == POD_PATH)
 CARRIED_OUT = frozenset(kind.api for kind in KINDS if kind.is_carried_out)
-CLUSTER_KINDS = frozenset(kind.written_as for kind in KINDS if not kind.has_namespace) | {"Namespace"}
+CLUSTER_KINDS = frozenset(kind.written_as for kind in KINDS if not kind.has_namespace)
 
 
 def kinds_read_by(module: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import msgspec
 from agent.kinds.parts import items, part
 from agent.kinds.registry import CARRIED_OUT, WITH_PODS
 from agent.model.finding import Finding
-from agent.model.generation import spec_generation
+from agent.model.generation import generation_of
 from agent.model.nodes.manifest_report import ListedObject
 from agent.model.pods.shown_spec import CONTAINERS, LAST_APPLIED, LEFT_OUT, without_copy
 from agent.model.pods.source_folder import SourceFolder
@@ -23,7 +23,7 @@ from agent.objects.decoding import Content
 Key = tuple[str, str, str]
 # In which `env` is a word of an author.
 WORDS = ("labels", "matchLabels", "nodeSelector")
-CREATION = "creationTimestamp"
+CREATION, REVISION = "creationTimestamp", "deployment.kubernetes.io/revision"
 VALUES = ("data", "stringData", "binaryData")
 # All of a Secret that who may read sees, beside the names of its keys: a slip in another name must not show a value.
 OPEN_FIELDS = ("apiVersion", "kind", "metadata", "type", "immutable")
@@ -62,7 +62,7 @@ def _with_generation(kind: str, content: Content) -> Content:
     """Of the whole: its status is about all of it, also about values that are left out."""
     if kind not in CARRIED_OUT:
         return content
-    return {**content, "metadata": {**part(content, "metadata"), "generation": spec_generation(content.get("spec"))}}
+    return {**content, "metadata": {**part(content, "metadata"), "generation": generation_of(content)}}
 
 
 def hides(kind: str, content: Content) -> bool:

@@ -2,6 +2,7 @@
 """Every command has its group and its examples, and each example is a line that kepctl takes."""
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,7 +86,7 @@ def test_an_example_is_taken(files: Path, node: Node, line: str) -> None:
     assert isinstance(parsed(line), click.Context)
     if any(mark in line for mark in HELD):
         return
-    done = node.ctl(*line.split()[1:])
+    done = node.ctl(*shlex.split(line)[1:])
 
     assert "Traceback" not in done.stderr
     assert "Usage:" not in done.stderr

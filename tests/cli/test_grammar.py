@@ -260,8 +260,13 @@ def test_pods_are_kubernetes_objects_with_their_zeros(node: Node) -> None:
     assert one["spec"]["containers"][0]["env"] == [{"name": "PASSWORD"}]
     assert (one["spec"]["restartPolicy"], one["spec"]["nodeName"]) == ("Always", "n1")
     assert one["status"]["conditions"] == [
-        {"type": "Ready", "status": "True", "lastTransitionTime": "2023-11-14T22:13:29Z"},
-        {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2023-11-14T22:13:20Z"},
+        {"type": "Ready", "status": "True", "observedGeneration": 1, "lastTransitionTime": "2023-11-14T22:13:29Z"},
+        {
+            "type": "PodScheduled",
+            "status": "True",
+            "observedGeneration": 1,
+            "lastTransitionTime": "2023-11-14T22:13:20Z",
+        },
     ]
     assert one["status"]["hostIP"] == "192.0.2.7"
     assert one["status"]["hostIPs"] == [{"ip": "192.0.2.7"}, {"ip": "2001:db8::7"}]

@@ -129,7 +129,7 @@ def test_pods_are_deleted_by_any_of_their_names(shop: Shop) -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["hpa", "sa", "ingress", "hpa/web"])
+@pytest.mark.parametrize("kind", ["hpa", "roles", "gateway", "hpa/web"])
 def test_an_unknown_kind_deletes_no_pod_that_is_called_so(shop: Shop, kind: str) -> None:
     done = shop.ctl("delete", kind, "web")
 
@@ -150,9 +150,9 @@ def test_what_is_missing_can_be_ignored_beside_what_is_there(shop: Shop) -> None
 
 
 def test_a_wait_for_an_unknown_kind_does_not_end_at_once(shop: Shop) -> None:
-    done = shop.ctl("wait", "ingress", "web", "--for=delete")
+    done = shop.ctl("wait", "gateway", "web", "--for=delete")
 
-    assert (done.returncode, 'no kind "ingress" here' in done.stderr) == (2, True)
+    assert (done.returncode, 'no kind "gateway" here' in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -343,12 +343,12 @@ def test_services_are_checked_as_closely_as_pods_before_anything_is_made(tmp_pat
 
 
 FOREIGN = b"""
-apiVersion: v1
-kind: Namespace
+apiVersion: apps/v1
+kind: ControllerRevision
 metadata: {name: shop}
 ---
-apiVersion: networking.k8s.io/v1
-kind: Ingress
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
 metadata: {name: web}
 """
 
@@ -377,10 +377,10 @@ def test_what_is_not_carried_out_here_holds_up_nothing_and_is_told(shop: Shop) -
 
     assert strict.returncode == refused.returncode == alone.returncode == 1
     assert (applied.returncode, applied.stdout) == (0, "service/default/web created\n"), applied.stderr
-    namespace, ingress = applied.stderr.splitlines()
-    assert namespace.startswith(
-        f"{file}:2: kind: 'Namespace' is not carried out here; objects of any namespace are taken"
+    revision, address = applied.stderr.splitlines()
+    assert revision.startswith(
+        f"{file}:2: kind: 'ControllerRevision' is not carried out here; kepd keeps the revisions"
     )
-    assert ingress.startswith(f"{file}:6: kind: 'Ingress' is not carried out here; a Deployment of any proxy")
+    assert address.startswith(f"{file}:6: kind: 'HTTPRoute' is not carried out here; a Deployment")
     assert "nothing is left that is carried out here" in alone.stderr
     assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, "all is valid; objects: 1, files: 1")

@@ -24,6 +24,8 @@ from tests.cli.node_in_process import Node, running_node
 from tests.objects.test_applying import objects_in
 from tests.pods.run.test_workloads import daemon_set, deployment, job
 
+OWNER = PodOwner(kind="Deployment", namespace="default", name="web", uid="o-1", revision="abc")
+
 STATUS: Mapping[str, Any] = {
     "replicas": 3,
     "updatedReplicas": 3,
@@ -63,7 +65,7 @@ def node(short_path: Path, manifests: Path) -> Iterator[Node]:
         pod = PodState(
             namespace="default", name="web-abc-x", uid="u", phase="Running",
             labels=(("app", "web"), ("pod-template-hash", "abc")), conditions=(Condition(type="Ready", is_true=True),),
-            owner=PodOwner(kind="Deployment", namespace="default", name="web", uid="o-1", revision="abc"),
+            owner=OWNER,
         )  # fmt: skip
         node.pods.pods.put(pod.key, pod)
 
@@ -85,13 +87,13 @@ def rows(node: Node, *words: str) -> list[list[str]]:
 def test_deployments_are_listed_in_kubectls_columns(node: Node, word: str) -> None:
     assert rows(node, "get", word) == [
         ["NAMESPACE", "NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"],
-        ["default", "web", "3/3", "3", "3", "5d"],
+        ["default", "web", "3/3", "3", "3", "5d12h"],
     ]
 
 
 def test_daemon_sets_and_jobs_are_listed(node: Node) -> None:
-    assert rows(node, "get", "ds")[1] == ["default", "log", "1", "1", "1", "1", "1", "5d"]
-    assert rows(node, "get", "jobs")[1] == ["default", "work", "Complete", "1/1", "0", "1m5s", "5d"]
+    assert rows(node, "get", "ds")[1] == ["default", "log", "1", "1", "1", "1", "1", "5d12h"]
+    assert rows(node, "get", "jobs")[1] == ["default", "work", "Complete", "1/1", "0", "1m5s", "5d12h"]
 
 
 def test_a_job_that_is_not_carried_out_is_not_said_to_run(node: Node, manifests: Path) -> None:
@@ -117,7 +119,7 @@ def test_a_description_has_conditions_and_pods(node: Node) -> None:
     assert "CompletionsReached" in text
     assert "web-abc-x" in text
     assert "3 availableReplicas" in text
-    assert re.search(r"^Created: +20\S+Z \(5d ago\)$", text, re.MULTILINE)
+    assert re.search(r"^Created: +20\S+Z \(5d12h ago\)$", text, re.MULTILINE)
 
 
 def test_a_scale_and_a_restart_change_the_manifest(node: Node, manifests: Path) -> None:
@@ -170,7 +172,7 @@ def test_what_a_workload_cannot_be_waited_for_is_said(node: Node) -> None:
 def test_a_workload_is_explained_with_what_its_pods_wait_for(node: Node) -> None:
     node.put(PodState(
         namespace="default", name="web-abc-y", uid="v", phase="Pending", waits_for="a: pulling its image",
-        owner=PodOwner(kind="Deployment", namespace="default", name="web", uid="w", revision="abc"),
+        labels=(("app", "web"), ("pod-template-hash", "abc")), owner=OWNER,
     ))  # fmt: skip
     lines = node.out("explain", "deploy/web").splitlines()
 

@@ -231,7 +231,11 @@ def test_what_is_in_force_is_what_an_oracle_says(part: int) -> None:
 @pytest.mark.parametrize(
     ("text", "is_fault", "words"),
     [
-        ("apiVersion: networking.k8s.io/v1\nkind: Ingress", False, "Ingress is not carried out here; a Deployment of"),
+        (
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute",
+            False,
+            "HTTPRoute is not carried out here; a Dep",
+        ),
         ("apiVersion: cert-manager.io/v1\nkind: Issuer", False, "Issuer is not carried out here"),
         ("apiVersion: v1\nkind: Podd", True, "Podd is not known here; did you mean Pod?"),
         ("apiVersion: apps/v1\nkind: Deploiment", True, "did you mean Deployment?"),

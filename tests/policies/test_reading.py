@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from agent.policies.manifest.objects import API_VERSION, KIND, IpBlock, Policy
+from agent.policies.manifest.objects import API_VERSION, KIND, IpBlock, PolicedPod, Policy
 from agent.policies.manifest.reading import POLICY_READING, PolicyObjects, policies_in
-from agent.policies.rules.compiling import ranges_of
+from agent.policies.rules.compiling import compiled, ranges_of
 from tests.objects.looks import after
 
 
@@ -223,3 +223,15 @@ def test_items_of_a_list_of_policies_need_not_say_what_they_are() -> None:
     objects = looked({"a.json": json.dumps(listed).encode()})
 
     assert ([*objects.policies], objects.findings) == (["default/closed"], ())
+
+
+def test_namespaces_are_chosen_by_the_labels_that_they_were_made_with() -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "red"}}}
+    policy = written(
+        {"podSelector": {}, "ingress": [{"from": [{"namespaceSelector": {"matchLabels": {"team": "red"}}}]}]}
+    )
+    found = looked({**policy, "n.yaml": json.dumps(namespace).encode()})
+    pods = [PolicedPod(f"uid-{name}", name, "a", ()) for name in ("shop", "bank")]
+    ((_, (peer,)), _) = compiled(found.policies["default/p0"]).groups.values()
+    assert [pod.namespace for pod in found.labelled(pods) if peer.selects(pod)] == ["shop"]
+    assert found.namespaces == {"shop": (("team", "red"),)}

@@ -17,16 +17,11 @@ def _each(*rows: tuple[str, str]) -> Mapping[str, str]:
 # Kinds. As the first of several words each is a kind and never a pod's name: what ends pods must not end one that is
 # called like the object of another kind.
 KINDS = _each(
-    ("namespaces|namespace|ns", "a namespace is there while something is in it: kepctl get pods -A"),
     (
-        "ingresses|ingress|ing|ingressclasses|gateways|gateway|gtw|httproutes",
+        "gateways|gateway|gtw|httproutes",
         "a Service of type NodePort or LoadBalancer is reached from outside: kepctl get services",
     ),
     ("csidrivers|csinodes|volumeattachments", "claims get directories: kepctl get pvc,pv"),
-    (
-        "runtimeclasses|runtimeclass",
-        "a pod's runtimeClassName is a handler of the runtime: crictl info",
-    ),
     ("componentstatuses|componentstatus|cs|apiservices", "the parts of this node are in kepctl get planes"),
     (
         "horizontalpodautoscalers|horizontalpodautoscaler|hpa",
@@ -34,14 +29,14 @@ KINDS = _each(
     ),
     (
         (
-            "serviceaccounts|serviceaccount|sa|roles|role|rolebindings|rolebinding|clusterroles|clusterrole|"
+            "roles|role|rolebindings|rolebinding|clusterroles|clusterrole|"
             "clusterrolebindings|clusterrolebinding|certificatesigningrequests|csr"
         ),
         "groups of this machine say who may do what: kepctl config show",
     ),
     (
         (
-            "customresourcedefinitions|customresourcedefinition|crds|crd|leases|lease|"
+            "customresourcedefinitions|customresourcedefinition|crds|crd|"
             "mutatingwebhookconfigurations|validatingwebhookconfigurations|flowschemas"
         ),
         "only a cluster has it; the kinds that there are: kepctl api-resources",
@@ -95,7 +90,7 @@ COMMANDS = _each(
     ("nslookup|dig|resolve", "kepctl explain dns NAME"),
     ("man", "kepctl help apply"),
     ("create statefulset", "write its manifest: kepctl apply -f FILE"),
-    ("create namespace|create ns", "a namespace is there when something is in it: kepctl apply -f FILE"),
+    ("create namespace|create ns", "it need not be made; to give it labels: kepctl apply -f FILE"),
     ("create pod", "kepctl run NAME --image IMAGE"),
     (
         "create role|create rolebinding|create clusterrole|create clusterrolebinding|create serviceaccount",

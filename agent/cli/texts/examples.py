@@ -12,7 +12,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType({
         "get", "describe", "explain", "events", "timeline", "status", "top", "stats", "ui", "api-resources",
     ),
     "Change objects": (
-        "apply", "create", "run", "expose", "edit", "delete", "scale", "rollout", "wait", "validate",
+        "apply", "create", "run", "expose", "edit", "patch", "label",
+        "annotate", "delete", "scale", "rollout", "wait", "validate",
     ),
     "Work with containers": (
         "logs", "exec", "attach", "cp", "port-forward", "debug", "restart", "retry", "checkpoint", "restore",
@@ -26,9 +27,12 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType({
 })  # fmt: skip
 
 EXAMPLES = """
+kepctl annotate pod web note=checked
+kepctl annotate svc/web note-
+kepctl annotate cm/settings note=other --overwrite -n shop
 kepctl api
 kepctl api kepd.v1.NodeService/GetNode
-kepctl api kepd.v1.ObjectService/List {"kind":"pods"}
+kepctl api kepd.v1.ObjectService/List '{"kind":"pods"}'
 kepctl api-resources
 kepctl api-resources -o wide
 kepctl api-resources -o name
@@ -124,12 +128,18 @@ kepctl health -o yaml
 kepctl inspect image r.test/web:1
 kepctl inspect image r.test/web:1 -o json
 kepctl inspect image r.test/web:1 -o yaml
+kepctl label pod web tier=front
+kepctl label svc/web tier-
+kepctl label deploy/web tier=back --overwrite
 kepctl logs web
 kepctl logs -f web -c main
 kepctl logs -l app=web --prefix --tail 5
 kepctl node-logs kepd
 kepctl node-logs kepd containerd --since 1h
 kepctl node-logs kepd -f
+kepctl patch svc web -p 'spec: {type: NodePort}'
+kepctl patch deploy/web --type merge -p '{"spec": {"replicas": 3}}' --dry-run
+kepctl patch cm/settings --type json -p '[{"op": "remove", "path": "/data/color"}]'
 kepctl plan stop web
 kepctl plan stop -f web.yaml --grace 5
 kepctl plan zones --zones a=4,b=2

@@ -14,6 +14,7 @@ from agent.config.kinds import (
     PATH,
     RELATIVE_NAME,
     SIZE,
+    SYSCTL,
     THRESHOLD,
     choice,
     duration,
@@ -114,6 +115,9 @@ class Pods:
     resolv_conf: str = key(PATH, "/etc/resolv.conf", "Resolver file that pods inherit.")
     max_pods: int = key(integer(0), 110, "Pods on this node at once; more of them wait.")
     reserved: PodReserve = PodReserve()
+    allowed_unsafe_sysctls: Words = key(
+        list_of(SYSCTL, "sysctls"), (), "Sysctls that pods may set beside a kubelet's safe ones, such as `net.core.*`."
+    )
     pod_pids_limit: int = key(integer(0), 0, "Processes per pod; 0 = no limit.")
     swap: str = key(choice("NoSwap", "LimitedSwap"), "NoSwap", "Whether pods may swap.")
     memory_qos: bool = key(BOOL, False, "Protect and throttle memory by request and limit (control groups version 2).")

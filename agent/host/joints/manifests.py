@@ -126,6 +126,7 @@ def wire_objects(
         suffix,
         status=workloads.status if workloads is not None else lambda _: None,
         created_s=created_s,
+        revision=workloads.revision if workloads is not None else lambda _: 0,
         made=workloads.revisions if workloads is not None else list,
         jobs=MadeHere(workloads) if workloads is not None else None,
         uid_of=uid_of,

@@ -3,7 +3,7 @@
 
 from agent.kinds.ages import age
 from agent.kinds.described import Described, events_of
-from agent.kinds.kind import BY_PODS, Kind, status_of
+from agent.kinds.kind import BY_PODS, Kind, proxy_of, status_of
 from agent.kinds.pods.described_pod import pod_lines
 from agent.kinds.pods.pod_parts import (
     containers,
@@ -37,6 +37,7 @@ KIND = Kind(
         ("log", "Pod", ("get",)),
         ("resize", "Pod", ("get", "patch", "update")),
         ("portforward", "PodPortForwardOptions", ("create", "get")),
+        proxy_of("PodProxyOptions"),
         status_of("Pod"),
     ),
 )

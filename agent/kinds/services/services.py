@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from agent.kinds.described import Described, entries_of, events_of_object, grid, reason_entries
-from agent.kinds.kind import BY_SERVICES, Kind, status_of
+from agent.kinds.kind import BY_SERVICES, Kind, proxy_of, status_of
 from agent.kinds.kube_shape import service_object
 from agent.kinds.parts import items, part
 from agent.kinds.selection import chosen
@@ -24,7 +24,7 @@ KIND = Kind(
     read_by=BY_SERVICES,
     turn=1,
     is_in_all=True,
-    subresources=(status_of("Service"),),
+    subresources=(proxy_of("ServiceProxyOptions"), status_of("Service")),
 )
 
 SERVICE = "kepd.v1.ServiceProxyService"

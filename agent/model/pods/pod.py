@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
@@ -63,6 +64,18 @@ class PodOwner(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind, self.namespace, self.name
 
 
+class GivenMetadata(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """What a manifest says of its pod for others than kepd, who is shown it as it is."""
+
+    generate_name: str = ""
+    owner_references: tuple[dict[str, Any], ...] = ()
+    finalizers: tuple[str, ...] = ()
+    generation: int = 1
+
+
+NOTHING_GIVEN = GivenMetadata()
+
+
 @dataclass(frozen=True, kw_only=True)
 class PodSpec:
     """One pod. `hash` changes with what its manifest says; `source` is its place in `file`."""
@@ -80,6 +93,7 @@ class PodSpec:
     manifest_name: str = ""
     """Without the node's suffix, which `name` has."""
     owner: PodOwner | None = None
+    given: GivenMetadata = NOTHING_GIVEN
 
     @property
     def key(self) -> str:

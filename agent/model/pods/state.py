@@ -5,7 +5,7 @@ import msgspec
 
 from agent.model.pods.container_fields import Resources
 from agent.model.pods.fields import PodFields
-from agent.model.pods.pod import PodOwner
+from agent.model.pods.pod import NOTHING_GIVEN, GivenMetadata, PodOwner
 
 WAITING = "Waiting"
 RUNNING = "Running"
@@ -139,6 +139,7 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     spec: PodFields = PodFields()
     manifest_name: str = ""
     owner: PodOwner | None = None
+    given: GivenMetadata = NOTHING_GIVEN
     volumes: tuple[VolumeState, ...] = ()
     ports: tuple[NamedPort, ...] = ()
     resource_claims: tuple[ClaimOfPodState, ...] = ()

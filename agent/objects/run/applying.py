@@ -11,7 +11,6 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from difflib import unified_diff
 from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Protocol
@@ -30,6 +29,7 @@ from agent.model.refused import Refused
 from agent.objects import hidden
 from agent.objects.admitting import NOTHING, InForce
 from agent.objects.decoding import PREPARED, Content
+from agent.objects.differences import difference_of
 from agent.objects.documents import (
     ManifestObject,
     dumped,
@@ -38,8 +38,9 @@ from agent.objects.documents import (
     replaced,
 )
 from agent.objects.hidden import Key
+from agent.objects.implied import implied
 from agent.objects.patches import BadPatch, patched
-from agent.objects.pod_identity import with_identity
+from agent.objects.pod_identity import with_identity, with_stamps
 from agent.objects.run.deed import Change, change_all
 from agent.objects.run.writer import (
     FILE_MODE,
@@ -52,7 +53,6 @@ from agent.objects.run.writer import (
 log = structlog.get_logger(plane="api")
 
 LONGEST_FILE_NAME = 250
-MOST_DIFF_LINES = 5000
 # The node knows since when.
 DATED = CARRIED_OUT | {"NetworkPolicy"}
 # Templates that workloads had.
@@ -94,6 +94,7 @@ class ManifestObjects:
         *,
         status: Callable[[Key], Mapping[str, object] | None] = lambda _: None,
         created_s: Callable[[Key], float] = lambda _: 0.0,
+        revision: Callable[[Key], int] = lambda _: 0,
         made: Callable[[], Sequence[Content]] = list,
         jobs: MadeObjects | None = None,
         uid_of: Callable[[str, str], str] = lambda _namespace, _name: "",
@@ -101,14 +102,15 @@ class ManifestObjects:
     ) -> None:
         """`check` says what is wrong with a manifest; `end_pod` ends one, where pods run here; `suffix` is what their
         names have more than those of their manifests; `status` is what has become of a workload,
-        and `created_s` since when it has been known, 0 for never; `made` are objects that no file has and that can
-        only be read, and `jobs` those that can be deleted as well; `uid_of` is of a pod that runs, by its namespace and
-        the name in its manifest, empty for another; `in_force` is None where nobody follows the directory."""
+        `created_s` since when it has been known, 0 for never, and `revision` the number of its template; `made` are
+        objects that no file has and that can only be read, `jobs` those that can be deleted as well; `uid_of`
+        is of a pod that runs, by its namespace and the name in its manifest, empty for another; `in_force` is None
+        where nobody follows the directory."""
         self._uid_of = uid_of
         self._in_force = in_force
         self._made = made
         self._status = status
-        self._created_s = created_s
+        self._created_s, self._revision = created_s, revision
         self._directory = directory
         self.files = read
         self._read = read if jobs is None else lambda: {**read(), **jobs.files}
@@ -134,6 +136,8 @@ class ManifestObjects:
     def _with_status(self, listed: ListedObject) -> ListedObject:
         key = listed.kind, listed.namespace, listed.name
         content = hidden.with_creation(msgspec.json.decode(listed.content), self._created_s(key))
+        if number := self._revision(key):
+            content = hidden.with_annotation(content, hidden.REVISION, str(number))
         if listed.kind != "NetworkPolicy":
             status = dict(self._status(key) or {})
             # What an API server would fill in beside what its author says.
@@ -162,6 +166,10 @@ class ManifestObjects:
             if kind in ("", folder.kind) and folder.key not in seen:
                 content = hidden.of_folder(folder)
                 yield show(folder.key, content, folder.path, version_of(content))
+        written = (each.found.key for _, of_file in self._known.values() for each in of_file)
+        for key, content in implied(kind, {*written, *in_force.objects}):
+            if key not in seen:
+                yield show(key, content, "", version_of(content))
 
     async def manifest(self, key: Key) -> tuple[str, str, str]:
         if key[0] in MADE_KINDS:
@@ -266,6 +274,8 @@ class ManifestObjects:
         lost = list(hidden.losses(one.kind, one.content, there.found.content if there is not None else None, one.where))
         if lost:
             raise Refused("invalid", "; ".join(map(str, lost)), lost)
+        if there is not None:
+            one, text = with_stamps(one, text, there.found)
         if one.kind == "Pod":
             one, text = with_identity(one, text, there.found if there is not None else None, self._uid_of)
         if there is None:
@@ -274,7 +284,7 @@ class ManifestObjects:
             path = self._new_path(one.key)
             more = files.get(path, b"").strip()
             files[path] = (more + b"\n---\n" if more else b"") + text.encode()
-            diff = _difference({}, one, "", text, path)
+            diff = difference_of({}, one, "", text, path)
             return _applied(one, "created", path, diff)
         path, old = there.path, there.found
         if (kept := kept_restart(one.content, old.content)) is not None:
@@ -284,7 +294,7 @@ class ManifestObjects:
         if self._is_made(there):
             text = f"{_name(one.key)} was made by {path}; change that one, and delete this one to end it"
             raise Refused("precondition", text)
-        diff = _difference(old.content, one, own_text(files[path], old), text, path)
+        diff = difference_of(old.content, one, own_text(files[path], old), text, path)
         try:
             siblings = [placed.found for placed in self._known[path][1]]
             files[path] = replaced(path, files[path], old, text, one.content, before=siblings)
@@ -385,14 +395,3 @@ def _turn(one: AppliedObject) -> int:
 def _name(key: Key) -> str:
     kind, namespace, name = key
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
-
-
-def _difference(old: Content, new: ManifestObject, old_text: str, new_text: str, path: str) -> str:
-    """As `diff -u` has it; of a Secret only which keys differ."""
-    if new.kind == "Secret":
-        clear = (hidden.without_secrets(old, {}), hidden.without_secrets(new.content, old))
-        old_text, new_text = (dumped(each) if each else "" for each in clear)
-    lines = old_text.splitlines(), new_text.splitlines()
-    if sum(map(len, lines)) > MOST_DIFF_LINES:
-        return f"{path}: {len(lines[0])} lines become {len(lines[1])}; too many to compare"
-    return "\n".join(unified_diff(*lines, f"{path} (now)", f"{path} (then)", lineterm=""))

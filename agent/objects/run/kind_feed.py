@@ -92,6 +92,11 @@ class KindFeed:
         self._bell.set()
         self._bell = asyncio.Event()
 
+    async def wait(self, most_s: float) -> None:
+        """For the next change."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._bell.wait(), most_s)
+
     async def _listed(self) -> dict[tuple[str, str], Object]:
         offer = await self._find_offer()
         return by_key([made async for _, made in offer.walk(How(with_objects=True, is_wide=True), "")])

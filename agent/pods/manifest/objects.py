@@ -14,7 +14,7 @@ from agent.config.strict_yaml import Tree
 from agent.kinds.registry import MANIFEST_KINDS, kinds_read_by
 from agent.model.finding import Finding
 from agent.model.pods.fields import Metadata, PodFields
-from agent.model.pods.pod import PodSpec, content_hash, static_uid
+from agent.model.pods.pod import NOTHING_GIVEN, GivenMetadata, PodSpec, content_hash, static_uid
 from agent.model.pods.shown_spec import without_copy
 from agent.model.pods.source_folder import SourceFolder
 from agent.objects.reading import Object, Reading, Readings, read_file
@@ -205,6 +205,9 @@ def _built(read: _Pod, tree: Tree, identity: NodeIdentity, path: str) -> PodSpec
     metadata = read.metadata
     known = {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid, "labels": metadata.labels}
     document = {**known, "annotations": _own_annotations(metadata.annotations), "spec": read.spec}
+    given = given_metadata(metadata)
+    # What is not given changes no hash that an earlier kepd left on a sandbox.
+    document |= {"given": given} if given != NOTHING_GIVEN else {}
     content = msgspec.json.encode(document, order="sorted").decode()
     return PodSpec(
         namespace=metadata.namespace,
@@ -218,7 +221,20 @@ def _built(read: _Pod, tree: Tree, identity: NodeIdentity, path: str) -> PodSpec
         source=tree.where,
         has_own_uid=bool(metadata.uid),
         manifest_name=metadata.name,
+        given=given,
     )
+
+
+def given_metadata(metadata: Metadata) -> GivenMetadata:
+    """What is written in a shape that Kubernetes does not have is left out."""
+    shown = {
+        "generateName": metadata.generate_name, "ownerReferences": metadata.owner_references,
+        "finalizers": metadata.finalizers, "generation": metadata.generation,
+    }  # fmt: skip
+    try:
+        return msgspec.convert({name: value for name, value in shown.items() if value}, GivenMetadata)
+    except msgspec.ValidationError:
+        return NOTHING_GIVEN
 
 
 def _own_annotations(annotations: Mapping[str, str]) -> dict[str, str]:

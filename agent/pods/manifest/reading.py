@@ -21,7 +21,7 @@ from agent.pods.workloads.budget import Budget
 from agent.pods.workloads.workload import Workload
 
 EXPOSED = "holds a Secret and is readable by others than root; use chmod 600"
-CONFIG_MAP, SECRET = "ConfigMap", "Secret"
+CONFIG_MAP, SECRET, RUNTIME_CLASS = "ConfigMap", "Secret", "RuntimeClass"
 PLANE = "pods"
 
 
@@ -38,6 +38,8 @@ class ReadManifest(msgspec.Struct, frozen=True):
     warnings: tuple[Finding, ...] = ()
     workloads: Mapping[Key, Workload] = {}
     budgets: Mapping[Key, Budget] = {}
+    handlers: Mapping[str, str] = {}
+    """Of the runtime, by the names of RuntimeClasses; any other name is a handler itself."""
     storage: Storage = Storage()
     rules: AdmissionRules = AdmissionRules()
 
@@ -100,6 +102,7 @@ def read_wanted(wanted: Wanted) -> ReadManifest:
         ),
         workloads={key: value for key, value in values.items() if isinstance(value, Workload)},
         budgets={key: value for key, value in values.items() if isinstance(value, Budget)},
+        handlers={each.key[2]: str(each.value["handler"]) for each in in_force.of([RUNTIME_CLASS])},
         storage=storage_of(values.values()),
         rules=rules,
     )  # fmt: skip

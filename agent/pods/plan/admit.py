@@ -31,6 +31,14 @@ CRITICAL_PRIORITY = CLASSES["system-cluster-critical"]
 REASON = "Preempting"
 MESSAGE = "Preempted in order to admit critical pod"
 OUTCOME = PodOutcome(phase="Failed", reason=REASON, message=MESSAGE)
+OS = "linux"
+# They have a value of their own in each pod, and harm no other.
+SAFE_SYSCTLS = frozenset({
+    "kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start", "net.ipv4.ping_group_range", "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_rmem", "net.ipv4.tcp_syncookies", "net.ipv4.tcp_wmem",
+})  # fmt: skip
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 # What is still missing, by resource; what is not missing has no entry.
 Missing = Mapping[str, int]
@@ -174,6 +182,23 @@ def why_refused(pod: PodSpec, had_by: str, places: PodPlaces, capacity: Capacity
     for port in sorted(asked.ports - had.ports):
         if holder := places.holder(port, had_by):
             return AdmissionRefusal("NodePorts", f"{PREFIX}{PORTS}: {port} is used by {holder}")
+    return None
+
+
+def why_unfit(spec: PodFields, allowed: Sequence[str]) -> AdmissionRefusal | None:
+    """What no room helps: another system, and settings of the kernel that reach beyond their pod. `allowed` are names
+    of more of these, or their beginnings with `*`."""
+    if spec.os is not None and spec.os.name not in ("", OS):
+        text = f"{PREFIX}the pod is for {spec.os.name}, and this node runs {OS}"
+        return AdmissionRefusal("PodOSNotSupported", text)
+    given = spec.security_context.sysctls if spec.security_context is not None else ()
+    for name in (one.name.replace("/", ".") for one in given):
+        is_allowed = name in SAFE_SYSCTLS or any(
+            name.startswith(one[:-1]) if one.endswith("*") else name == one for one in allowed
+        )
+        if not is_allowed:
+            text = f'forbidden sysctl: "{name}" is not allowed here; see pods.allowedUnsafeSysctls'
+            return AdmissionRefusal("SysctlForbidden", text)
     return None
 
 

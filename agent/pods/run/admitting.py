@@ -35,6 +35,7 @@ from agent.pods.plan.admit import (
     why_against_rules,
     why_not_here,
     why_refused,
+    why_unfit,
 )
 from agent.pods.plan.remembered import Memory, PodOutcome
 from agent.pods.plan.scarcity.victims import EVICTED
@@ -159,6 +160,8 @@ class Admitter:
             refusal, is_waiting = AdmissionRefusal("NodeDrained", text), True
         elif text := why_not_here(pod.spec, settings.labels, settings.node):
             refusal = AdmissionRefusal("NodeAffinity", text)
+        elif refusal := why_unfit(pod.spec, settings.pods.allowed_unsafe_sysctls):
+            pass
         elif refusal := (
             context.pressure.why_refused(pod)
             or why_against_rules(pod, context.places, context.rules())

@@ -172,6 +172,8 @@ class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     lane: SandboxLane = msgspec.field(default_factory=SandboxLane)
     leaving: SandboxLane = msgspec.field(default_factory=SandboxLane)
     sources: Callable[[], Mapping[tuple[str, str, str], EnvironmentSource]] = msgspec.field(default=dict)
+    handler_of: Callable[[str], str] = str
+    """The runtime's handler for the name of a RuntimeClass."""
     rules: Callable[[], AdmissionRules] = AdmissionRules
     places: PodPlaces = msgspec.field(default_factory=PodPlaces)
     pressure: NodePressure = msgspec.field(default_factory=NodePressure)

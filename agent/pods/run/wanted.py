@@ -31,12 +31,18 @@ class WantedPods:
 
     def told_to(self, context: PodDependencies) -> PodDependencies:
         """With what the manifests say now."""
-        return msgspec.structs.replace(context, sources=lambda: self.reading.sources, rules=lambda: self.reading.rules)
+        return msgspec.structs.replace(
+            context, sources=lambda: self.reading.sources, rules=lambda: self.reading.rules, handler_of=self.handler_of
+        )
 
     async def read(self, wanted: Wanted) -> ReadManifest:
         """Answers with what was read before."""
         before, self.reading = self.reading, await asyncio.to_thread(read_wanted, wanted)
         return before
+
+    def handler_of(self, runtime_class: str) -> str:
+        """Of the runtime, as its class says; any other name is a handler itself."""
+        return self.reading.handlers.get(runtime_class, runtime_class)
 
     def settle(self, made: Iterable[PodSpec]) -> None:
         """A pod of a file comes before one that is made and has the same name."""

@@ -66,7 +66,8 @@ def hosts_text(pod: PodSpec, pod_ips: Sequence[str], domain: str, host_file: str
     if pod.spec.host_network:
         return "\n".join((HOST_HEADER, host_file.rstrip("\n"), *tail)) + "\n"
     name = host_name(pod)
-    full = f"{name}.{_full_domain(pod, domain)}\t{name}" if pod.spec.subdomain else name
+    has_domain = pod.spec.subdomain and not pod.spec.hostname_override
+    full = f"{name}.{_full_domain(pod, domain)}\t{name}" if has_domain else name
     lines = [f"{ip}\t{names}" for ip, names in FIXED_LINES]
     return "\n".join((HEADER, *lines, *(f"{ip}\t{full}" for ip in pod_ips if ip), *tail)) + "\n"
 

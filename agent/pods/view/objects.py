@@ -28,6 +28,7 @@ def pod_object(pod: PodState) -> Object:
     created = _time(pod.created_at_s)
     metadata: Object = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
     metadata |= _set(labels=dict(pod.labels), annotations=annotations, creationTimestamp=created)
+    metadata |= msgspec.to_builtins(pod.given) | {"generation": _generation(pod)}
     if pod.deletion_at_s:
         metadata["deletionTimestamp"] = _time(pod.deletion_at_s)
         metadata["deletionGracePeriodSeconds"] = pod.deletion_grace_s
@@ -54,6 +55,12 @@ def container_object(part: tuple[PodState, ContainerState]) -> Object:
     }
 
 
+def _generation(pod: PodState) -> int:
+    """That of its manifest, and one more for each change that stands in no manifest."""
+    added = sum(container.kind == "ephemeral" for container in pod.containers)
+    return pod.given.generation + added + bool(pod.deletion_at_s)
+
+
 def _spec(pod: PodState, manifest: Object) -> Object:
     spec: Object = {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "terminationGracePeriodSeconds": 30}
     if pod.manifest_name and pod.name.startswith(f"{pod.manifest_name}-"):
@@ -70,13 +77,17 @@ def _spec(pod: PodState, manifest: Object) -> Object:
 def _status(pod: PodState, created: str) -> Object:
     parts = (pod.message, f"waits for: {pod.waits_for}" if pod.waits_for else "")
     message = "; ".join(part for part in parts if part)
-    status: Object = {"phase": pod.phase}
+    status: Object = {"phase": pod.phase, "observedGeneration": _generation(pod)}
     status |= _set(reason=pod.reason, message=message, qosClass=pod.qos, startTime=created)
     status |= _set(hostIP=next(iter(pod.host_ips), ""), hostIPs=[{"ip": address} for address in pod.host_ips])
     if pod.ip:
         status |= {"podIP": pod.ip, "podIPs": [{"ip": pod.ip}]}
     status["conditions"] = [
-        {"type": condition.type, "status": "True" if condition.is_true else "False"}
+        {
+            "type": condition.type,
+            "status": "True" if condition.is_true else "False",
+            "observedGeneration": status["observedGeneration"],
+        }
         | _set(
             reason=condition.reason,
             message=condition.message,

@@ -91,6 +91,7 @@ def pod_status(look: Look, *, is_seen: bool = True) -> PodState:
         spec=pod.spec,
         manifest_name=pod.manifest_name,
         owner=pod.owner,
+        given=pod.given,
         volumes=volumes_of(pod),
         ports=named_ports(pod),
         missing_secrets=look.missing_secrets,
@@ -156,13 +157,14 @@ def _never_made(look: Look, one: ContainerSpec, memory: ContainerMemory) -> Cont
         return ContainerState(
             name=one.name, image=one.image, kind=one.kind.value, state=TERMINATED, reason="Completed", is_ready=is_init
         )
-    has_inits = bool(look.pod.spec.init_containers)
-    reason = memory.reason or (
-        "RestartingAllContainers" if look.is_restarting_all else "PodInitializing" if has_inits else "ContainerCreating"
-    )
+    reason = memory.reason or ("RestartingAllContainers" if look.is_restarting_all else _creating(look))
     return ContainerState(
         name=one.name, image=one.image, kind=one.kind.value, reason=reason, message=printable(memory.message)
     )
+
+
+def _creating(look: Look) -> str:
+    return "PodInitializing" if look.pod.spec.init_containers else "ContainerCreating"
 
 
 def _word(look: Look, one: ContainerSpec, seen: Instance, memory: ContainerMemory) -> tuple[str, str, str]:
@@ -171,7 +173,7 @@ def _word(look: Look, one: ContainerSpec, seen: Instance, memory: ContainerMemor
     if look.is_restarting_all and one.kind is not ContainerKind.EPHEMERAL:
         return WAITING, "RestartingAllContainers", ""
     if seen.stage is Stage.CREATED:
-        return WAITING, memory.reason or "ContainerCreating", memory.message
+        return WAITING, memory.reason or _creating(look), memory.message
     if seen.stage is Stage.UNKNOWN:
         return RUNNING, "ContainerStateUnknown", ""
     is_waiting = any(waiting.name == one.name for waiting in look.waiting)
@@ -185,7 +187,7 @@ def _word(look: Look, one: ContainerSpec, seen: Instance, memory: ContainerMemor
         text = f"back-off {_pause(look, one)} restarting failed container={one.name} pod={pod.full_name}"
         return WAITING, "CrashLoopBackOff", text
     if not is_over and memory.renewed == seen.id:
-        return WAITING, "ContainerCreating", ""
+        return WAITING, _creating(look), ""
     return TERMINATED, _reason_of(seen), seen.message
 
 

@@ -6,7 +6,7 @@ import msgspec
 from agent.config.shape import Shape, place_of
 from agent.config.strict_yaml import Tree, plain
 from agent.model.finding import Finding
-from agent.model.generation import spec_generation
+from agent.model.generation import generation_of
 from agent.model.pods.container_fields import Fields
 from agent.model.pods.fields import Metadata
 from agent.pods.manifest.selecting import Selector, check_expressions
@@ -81,7 +81,7 @@ def read_budget(tree: Tree, path: str, findings: list[Finding]) -> Budget | None
         max_unavailable=spec.max_unavailable,
         selector=spec.selector,
         ends_unhealthy=spec.unhealthy_pod_eviction_policy == ALWAYS,
-        generation=spec_generation(plain(tree.entries["spec"])),
+        generation=generation_of(plain(tree)),
         file=path,
         source=tree.where,
     )

@@ -11,7 +11,7 @@ import msgspec
 from agent.config.shape import Shape, place_of
 from agent.config.strict_yaml import Tree, parse_documents, plain
 from agent.model.finding import Finding, shown
-from agent.model.generation import spec_generation
+from agent.model.generation import generation_of
 from agent.model.pods.container_fields import Fields
 from agent.model.pods.fields import Metadata
 from agent.pods.manifest.validation.complaint import Complaints
@@ -161,7 +161,7 @@ def _built(read: _CronJob, job: Workload, tree: Tree, path: str, node: str) -> C
         annotations=tuple(metadata.annotations.items()),
         template=job.template,
         revision=job.revision,
-        generation=spec_generation(plain(tree.entries["spec"])),
+        generation=generation_of(plain(tree)),
         rules=job.rules,
         file=path,
         source=tree.where,

@@ -15,6 +15,18 @@ from msgspec.structs import replace
 from agent.model.pods.wall_clock import Boot, carried
 from agent.model.text.json_text import decode_record
 from agent.pods.plan.restart import RestartCurve
+from agent.pods.workloads.job_rules import (
+    FAIL_INDEX,
+    FAIL_JOB,
+    IGNORE,
+    FailureRule,
+    IndexedPart,
+    SuccessRule,
+    action_for,
+    free_indexes,
+    indexes_text,
+    is_success,
+)
 from agent.pods.workloads.rollout import OwnedPod, worst_first
 
 OVER = ("Succeeded", "Failed")
@@ -39,6 +51,12 @@ class JobRules(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that still ends counts as one that runs."""
     restarts_inside: bool = False
     """Containers that fail start again in their pod, and these starts count."""
+    is_indexed: bool = False
+    """Each pod has an index, and of each index one has to succeed."""
+    limit_per_index: int | None = None
+    most_failed_indexes: int | None = None
+    failures: tuple[FailureRule, ...] = ()
+    successes: tuple[SuccessRule, ...] = ()
 
     @property
     def most_pods(self) -> int:
@@ -61,6 +79,9 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     failed_in_a_row: int = 0
     failed_s: float = 0.0
     counted: tuple[str, ...] = ()
+    indexed: IndexedPart = IndexedPart()
+    judged: str = ""
+    """Why a pod's failure is that of the whole, by a rule of the Job."""
     outcome: str = ""
     reason: str = ""
     message: str = ""
@@ -77,6 +98,8 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     record: JobRecord
     make: int = 0
+    indexes: tuple[int, ...] = ()
+    """Of those that are made, where they have some."""
     end: tuple[str, ...] = ()
     wake_s: float | None = None
     is_expired: bool = False
@@ -93,7 +116,7 @@ def plan_job(
     record = _carried(record, boot, now_s)
     own = [one for one in pods if one.revision == record.revision]
     former = [one for one in pods if one.revision != record.revision]
-    record = _begun(rules, _counted(record, own, now_s), now_s)
+    record = _begun(rules, _counted(rules, record, own, now_s), now_s)
     running = [one for one in own if one.phase not in OVER and not one.is_ending]
     ending = [one for one in own if one.phase not in OVER and one.is_ending]
     record = _judged(rules, record, own, now_s, is_idle=not running and not ending)
@@ -112,13 +135,31 @@ def plan_job(
     held = len(ending) if rules.waits_for_ends else 0
     make = max(wanted - len(running) - held, 0)
     due_s = record.failed_s + curve.pause_s(record.failed_in_a_row)
-    if former or (record.failed_in_a_row and now_s < due_s):
+    # Indexes have limits of their own, and one that fails keeps no other from its turn.
+    is_paused = bool(record.failed_in_a_row) and now_s < due_s and rules.limit_per_index is None
+    if former or is_paused:
         make = 0
-    wakes = [due_s] if record.failed_in_a_row and now_s < due_s else []
+    indexes: tuple[int, ...] = ()
+    if rules.is_indexed and rules.completions is not None:
+        spare += _twice([one for one in running if one not in spare], record)
+        taken = {one.ordinal for one in (*running, *(ending if rules.waits_for_ends else ()))}
+        indexes = free_indexes(record.indexed, rules.completions, taken, make)
+        make = len(indexes)
+    wakes = [due_s] if is_paused else []
     if rules.deadline_s is not None and record.started_s:
         wakes.append(record.started_s + rules.deadline_s)
     end = (*leaving, *(one.uid for one in spare))
-    return JobPlan(record=record, make=make, end=end, wake_s=min(wakes, default=None))
+    return JobPlan(record=record, make=make, indexes=indexes, end=end, wake_s=min(wakes, default=None))
+
+
+def _twice(running: Sequence[OwnedPod], record: JobRecord) -> list[OwnedPod]:
+    """Pods of an index that is over, or that an older one has."""
+    seen, spare = set(record.indexed.over), []
+    for one in sorted(running, key=lambda pod: pod.age):
+        if one.ordinal in seen:
+            spare.append(one)
+        seen.add(one.ordinal)
+    return spare
 
 
 def _carried(record: JobRecord, boot: Boot, now_s: float) -> JobRecord:
@@ -131,19 +172,33 @@ def _carried(record: JobRecord, boot: Boot, now_s: float) -> JobRecord:
     return replace(record, started_s=started_s, failed_s=failed_s, finished_s=finished_s)
 
 
-def _counted(record: JobRecord, own: Sequence[OwnedPod], now_s: float) -> JobRecord:
+def _counted(rules: JobRules, record: JobRecord, own: Sequence[OwnedPod], now_s: float) -> JobRecord:
     over = [one for one in own if one.phase in OVER]
     known = set(record.counted)
     fresh = [one for one in over if one.uid not in known]
     counted = tuple(sorted(one.uid for one in over))
     if not fresh:
         return record if counted == record.counted else replace(record, counted=counted)
-    failed = sum(one.phase == "Failed" for one in fresh)
-    in_a_row = record.failed_in_a_row if failed == len(fresh) else 0
+    part, judged, failed = record.indexed, record.judged, 0
+    for one in fresh:
+        if one.phase != "Failed":
+            part = part.with_success(one.ordinal) if rules.is_indexed else part
+            continue
+        action, why = action_for(rules.failures, one.ends, one.conditions)
+        if action == IGNORE:
+            continue
+        failed += 1
+        judged = judged or (why if action == FAIL_JOB else "")
+        if rules.is_indexed:
+            part = part.with_failure(one.ordinal, rules.limit_per_index, is_final=action == FAIL_INDEX)
+    done = sum(one.phase != "Failed" for one in fresh)
+    in_a_row = record.failed_in_a_row if not done else 0
     return replace(
         record,
         counted=counted,
-        succeeded=record.succeeded + len(fresh) - failed,
+        indexed=part,
+        judged=judged,
+        succeeded=len(part.succeeded) if rules.is_indexed else record.succeeded + done,
         failed=record.failed + failed,
         failed_in_a_row=in_a_row + failed,
         failed_s=now_s if failed else record.failed_s,
@@ -163,6 +218,10 @@ def _judged(rules: JobRules, record: JobRecord, own: Sequence[OwnedPod], now_s: 
     if record.outcome:
         return record
     restarts = sum(one.restarts for one in own if one.phase not in OVER) if rules.restarts_inside else 0
+    if record.judged:
+        return replace(record, outcome=FAILED, reason="PodFailurePolicy", message=record.judged, finished_s=now_s)
+    if rules.is_indexed and rules.completions is not None and (ended := _judged_indexes(rules, record)) is not None:
+        return replace(ended, finished_s=now_s)
     if record.failed > rules.backoff_limit:
         text = f"{record.failed} pods have failed, and backoffLimit is {rules.backoff_limit}"
         return replace(record, outcome=FAILED, reason="BackoffLimitExceeded", message=text, finished_s=now_s)
@@ -182,13 +241,28 @@ def _judged(rules: JobRules, record: JobRecord, own: Sequence[OwnedPod], now_s: 
     return replace(record, outcome=COMPLETE, reason="CompletionsReached", message=text, finished_s=now_s)
 
 
+def _judged_indexes(rules: JobRules, record: JobRecord) -> JobRecord | None:
+    """None while indexes go on."""
+    part, most = record.indexed, rules.most_failed_indexes
+    if is_success(rules.successes, part.succeeded):
+        text = f"indexes {indexes_text(part.succeeded)} have succeeded, and successPolicy asks for no more"
+        return replace(record, outcome=COMPLETE, reason="SuccessPolicy", message=text)
+    if most is not None and len(part.failed) > most:
+        text = f"{len(part.failed)} indexes have failed, and maxFailedIndexes is {most}"
+        return replace(record, outcome=FAILED, reason="MaxFailedIndexesExceeded", message=text)
+    if part.failed and len(part.over) >= (rules.completions or 0):
+        text = f"indexes {indexes_text(part.failed)} have failed"
+        return replace(record, outcome=FAILED, reason="FailedIndexes", message=text)
+    return None
+
+
 def _wanted(rules: JobRules, record: JobRecord) -> int:
     """How many pods should run."""
     if rules.is_suspended:
         return 0
     if rules.completions is None:
         return 0 if record.succeeded else rules.parallelism
-    return min(rules.parallelism, rules.completions - record.succeeded)
+    return min(rules.parallelism, rules.completions - record.succeeded - len(record.indexed.failed))
 
 
 def _dated(own: Sequence[OwnedPod], record: JobRecord) -> list[str]:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from agent.config.shape import Shape, place_of
 from agent.config.strict_yaml import Tree, plain
 from agent.model.finding import Finding
-from agent.model.generation import spec_generation
+from agent.model.generation import generation_of
 from agent.model.pods.container_fields import Fields
 from agent.model.pods.fields import HostPath, Metadata, Volume
 from agent.pods.manifest.annotations import annotations_of
@@ -23,10 +23,18 @@ from agent.pods.manifest.validation.complaint import Complaint, Complaints
 from agent.pods.manifest.validation.object_names import check_metadata
 from agent.pods.runtime.names import LONGEST_FILE_NAME, log_directory_name
 from agent.pods.workloads.job import JobRules
+from agent.pods.workloads.job_rules import INDEXED
 from agent.pods.workloads.rollout import ON_DELETE, ROLLING, RolloutRules
 from agent.pods.workloads.stateful import StatefulRules
 from agent.pods.workloads.stateful_validation import check_stateful_set
-from agent.pods.workloads.validation import check_daemon_set, check_deployment, check_job, check_replicas, share
+from agent.pods.workloads.validation import (
+    LONGEST_S,
+    check_daemon_set,
+    check_deployment,
+    check_job,
+    check_replicas,
+    share,
+)
 from agent.pods.workloads.workload import (
     Claim,
     ControllerFields,
@@ -177,7 +185,7 @@ def _built(read: _Read, tree: Tree, path: str, uid: str) -> Workload:
         annotations=tuple(metadata.annotations.items()),
         template=template,
         revision=revision_of(template),
-        generation=spec_generation(plain(tree.entries["spec"])),
+        generation=generation_of(plain(tree)),
         rules=_rules(read),
         service=own.service_name if own is not None else "",
         claims=tuple(
@@ -243,15 +251,22 @@ def _stateful_rules(spec: StatefulSetFields) -> StatefulRules:
 
 def _job_rules(job: JobFields) -> JobRules:
     parallelism = 1 if job.parallelism is None else job.parallelism
+    failure, success, per_index = job.pod_failure_policy, job.success_policy, job.backoff_limit_per_index
+    usual = 6 if per_index is None else LONGEST_S
     return JobRules(
         completions=1 if job.completions is None and job.parallelism is None else job.completions,
         parallelism=parallelism,
-        backoff_limit=job.backoff_limit,
+        backoff_limit=usual if job.backoff_limit is None else job.backoff_limit,
         deadline_s=job.active_deadline_seconds,
         keeps_finished_s=job.ttl_seconds_after_finished,
         is_suspended=job.suspend,
         waits_for_ends=job.pod_replacement_policy == "Failed",
         restarts_inside=job.template.spec.restart_policy == "OnFailure",
+        is_indexed=job.completion_mode == INDEXED,
+        limit_per_index=per_index,
+        most_failed_indexes=job.max_failed_indexes,
+        failures=failure.rules if failure is not None else (),
+        successes=success.rules if success is not None else (),
     )
 
 

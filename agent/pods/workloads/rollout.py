@@ -36,7 +36,8 @@ class RolloutRules(msgspec.Struct, frozen=True, kw_only=True):
 
 class OwnedPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod of a workload; `age` grows with each that is made. `phase` is Succeeded or Failed once it is over.
-    `ordinal` is of a StatefulSet's; `is_up`: all its containers run, be they ready or not."""
+    `ordinal` is of a StatefulSet's, or the index of a Job's; `is_up`: all its containers run, be they ready or not.
+    `ends` are containers with the codes that they ended with, `conditions` those that are true."""
 
     uid: str
     revision: str
@@ -48,6 +49,8 @@ class OwnedPod(msgspec.Struct, frozen=True, kw_only=True):
     is_ending: bool = False
     phase: str = ""
     restarts: int = 0
+    ends: tuple[tuple[str, int], ...] = ()
+    conditions: tuple[str, ...] = ()
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):

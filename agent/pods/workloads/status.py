@@ -9,6 +9,7 @@ import msgspec
 from agent.model.pods.wall_clock import stamp
 from agent.pods.workloads.history import History
 from agent.pods.workloads.job import COMPLETE, OVER, JobRecord, JobRules
+from agent.pods.workloads.job_rules import IndexedPart, indexes_text
 from agent.pods.workloads.rollout import OwnedPod, RolloutRules
 from agent.pods.workloads.stateful import StatefulRules
 from agent.pods.workloads.workload import Workload
@@ -147,13 +148,21 @@ def _job(rules: JobRules, pods: Sequence[OwnedPod], record: JobRecord | None, wh
         "failed": record.failed if record is not None else 0,
     }
     conditions = []
+    if rules.is_indexed:
+        part = record.indexed if record is not None else IndexedPart()
+        status["completedIndexes"] = indexes_text(part.succeeded)
+        if rules.limit_per_index is not None:
+            status["failedIndexes"] = indexes_text(part.failed)
     if record is not None and record.started_s:
         status["startTime"] = stamp(record.started_s)
     if record is not None and record.outcome:
         if record.outcome == COMPLETE:
             status["completionTime"] = stamp(record.finished_s)
-        condition = _condition(record.outcome, record.reason, record.message)
-        conditions.append({**condition, "lastTransitionTime": stamp(record.finished_s)})
+        # What is decided comes before what is so.
+        first = "FailureTarget" if record.outcome != COMPLETE else "SuccessCriteriaMet"
+        for kind in (first, record.outcome):
+            condition = _condition(kind, record.reason, record.message)
+            conditions.append({**condition, "lastTransitionTime": stamp(record.finished_s)})
     elif rules.is_suspended:
         conditions.append(_condition("Suspended", "JobSuspended", "its manifest says suspend: true"))
     if why_not_here:

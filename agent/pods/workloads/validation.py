@@ -6,6 +6,8 @@ import re
 from agent.model.pods.fields import PodFields
 from agent.pods.manifest.selecting import Selector, check_expressions, selects
 from agent.pods.manifest.validation.complaint import Complaints
+from agent.pods.workloads.job_rules import ACTIONS, FAIL_INDEX, INDEXED, MOST_CODES, MOST_INDEXES_TEXT, MOST_RULES
+from agent.pods.workloads.job_rules import OPERATORS as CODE_OPERATORS
 from agent.pods.workloads.rollout import ON_DELETE, RECREATE, ROLLING
 from agent.pods.workloads.workload import (
     ControllerFields,
@@ -23,15 +25,12 @@ MOST_REPLICAS = 250
 MOST_COMPLETIONS = 100_000
 LONGEST_S = 2**31 - 1
 SHARE = re.compile(r"(\d{1,4})%\Z")
+INDEXES, NUMBER = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*", re.ASCII), re.compile(r"\d+", re.ASCII)
 REPLACEMENTS = ("TerminatingOrFailed", "Failed")
 # What needs more than this node has, by the field of a Job.
 JOB_REFUSALS = {
     "selector": "kepd knows a Job's pods by their owner and needs no selector",
     "managed_by": "nobody else manages Jobs on this node",
-    "pod_failure_policy": "kepd does not tell failures of pods apart; each counts towards backoffLimit",
-    "success_policy": "needs completionMode Indexed, which kepd does not have",
-    "backoff_limit_per_index": "needs completionMode Indexed, which kepd does not have",
-    "max_failed_indexes": "needs completionMode Indexed, which kepd does not have",
 }
 
 
@@ -76,15 +75,15 @@ def check_job(spec: JobFields) -> Complaints:
         out.invalid("spec.completions", spec.completions, f"must be between 0 and {MOST_COMPLETIONS}")
     if spec.parallelism is not None:
         check_count(out, "spec.parallelism", spec.parallelism)
-    check_seconds(out, "spec.backoffLimit", spec.backoff_limit)
+    if spec.backoff_limit is not None:
+        check_seconds(out, "spec.backoffLimit", spec.backoff_limit)
     if spec.active_deadline_seconds is not None:
         check_seconds(out, "spec.activeDeadlineSeconds", spec.active_deadline_seconds)
     if spec.ttl_seconds_after_finished is not None:
         check_seconds(out, "spec.ttlSecondsAfterFinished", spec.ttl_seconds_after_finished)
-    if spec.completion_mode == "Indexed":
-        out.forbidden("spec.completionMode", "kepd gives the pods of a Job no index; leave it out or use NonIndexed")
-    else:
-        out.one_of("spec.completionMode", spec.completion_mode, ("NonIndexed",))
+    out.one_of("spec.completionMode", spec.completion_mode, ("NonIndexed", INDEXED))
+    check_indexes(out, spec)
+    check_failures(out, spec)
     out.one_of("spec.podReplacementPolicy", spec.pod_replacement_policy, REPLACEMENTS)
     if spec.manual_selector:
         out.forbidden("spec.manualSelector", JOB_REFUSALS["selector"])
@@ -95,6 +94,49 @@ def check_job(spec: JobFields) -> Complaints:
     if policy not in ("OnFailure", "Never"):
         out.one_of("spec.template.spec.restartPolicy", policy, ("OnFailure", "Never"))
     return out
+
+
+def check_indexes(out: Complaints, spec: JobFields) -> None:
+    if spec.completion_mode == INDEXED:
+        if spec.completions is None and spec.parallelism is not None:
+            out.required("spec.completions", "must be set where pods have an index")
+    else:
+        for name in ("success_policy", "backoff_limit_per_index", "max_failed_indexes"):
+            if getattr(spec, name) is not None:
+                out.forbidden(f"spec.{_camel(name)}", f"needs completionMode {INDEXED}")
+    for name in ("backoff_limit_per_index", "max_failed_indexes"):
+        if (value := getattr(spec, name)) is not None:
+            out.at_least(f"spec.{_camel(name)}", value, 0)
+    for place, rule in enumerate(spec.success_policy.rules[:MOST_RULES] if spec.success_policy is not None else ()):
+        path, text = f"spec.successPolicy.rules[{place}]", rule.succeeded_indexes
+        if text is None and rule.succeeded_count is None:
+            out.required(path, "must have succeededIndexes or succeededCount")
+        if text is not None and not (len(text) <= MOST_INDEXES_TEXT and INDEXES.fullmatch(text)):
+            out.invalid(f"{path}.succeededIndexes", text[:100], "must be numbers and ranges such as 0-3,7")
+        elif text is not None and any(number >= MOST_COMPLETIONS for number in map(int, NUMBER.findall(text))):
+            out.invalid(f"{path}.succeededIndexes", text[:100], f"must have no index beyond {MOST_COMPLETIONS}")
+
+
+def check_failures(out: Complaints, spec: JobFields) -> None:
+    policy = spec.pod_failure_policy
+    if policy is None:
+        return
+    if spec.template.spec.restart_policy != "Never":
+        given = spec.template.spec.restart_policy
+        out.invalid("spec.template.spec.restartPolicy", given, "must be Never with podFailurePolicy")
+    if len(policy.rules) > MOST_RULES:
+        out.invalid("spec.podFailurePolicy.rules", len(policy.rules), f"must be at most {MOST_RULES}")
+    for place, rule in enumerate(policy.rules[:MOST_RULES]):
+        path, codes = f"spec.podFailurePolicy.rules[{place}]", rule.on_exit_codes
+        out.one_of(f"{path}.action", rule.action, ACTIONS)
+        if rule.action == FAIL_INDEX and spec.backoff_limit_per_index is None:
+            out.invalid(f"{path}.action", rule.action, "needs backoffLimitPerIndex")
+        if (codes is None) == (not rule.on_pod_conditions):
+            out.required(path, "must have one of onExitCodes and onPodConditions")
+        if codes is not None:
+            out.one_of(f"{path}.onExitCodes.operator", codes.operator, CODE_OPERATORS)
+            if not 0 < len(codes.values) <= MOST_CODES:
+                out.invalid(f"{path}.onExitCodes.values", len(codes.values), f"must be 1 to {MOST_CODES} codes")
 
 
 def _camel(name: str) -> str:

@@ -20,6 +20,7 @@ from agent.model.pods.pod import PodOwner, PodSpec, content_hash
 from agent.pods.manifest.selecting import Selector
 from agent.pods.storage.objects import ClaimFields
 from agent.pods.workloads.job import JobRules
+from agent.pods.workloads.job_rules import INDEX, FailurePolicy, SuccessPolicy, indexed_spec
 from agent.pods.workloads.rollout import RolloutRules
 from agent.pods.workloads.stateful import StatefulRules
 
@@ -136,7 +137,7 @@ class JobFields(Fields, frozen=True):
     template: Template = Template()
     completions: int | None = None
     parallelism: int | None = None
-    backoff_limit: int = 6
+    backoff_limit: int | None = None
     active_deadline_seconds: int | None = None
     ttl_seconds_after_finished: int | None = None
     suspend: bool = False
@@ -145,10 +146,10 @@ class JobFields(Fields, frozen=True):
     selector: object = None
     manual_selector: bool = False
     managed_by: object = None
-    pod_failure_policy: object = None
-    success_policy: object = None
-    backoff_limit_per_index: object = None
-    max_failed_indexes: object = None
+    pod_failure_policy: FailurePolicy | None = None
+    success_policy: SuccessPolicy | None = None
+    backoff_limit_per_index: int | None = None
+    max_failed_indexes: int | None = None
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -195,10 +196,12 @@ class Workload:
         """As many as its manifest asks for at one time; one that asks for none counts as well."""
         return max(self.rules.most_pods, 1)
 
-    def pod(self, name: str, uid: str, created_s: float = 0.0) -> PodSpec:
-        labels = {**self.template.metadata.labels, **self._labels(name)}
-        annotations = self.template.metadata.annotations
-        spec = self._spec(name)
+    def pod(self, name: str, uid: str, created_s: float = 0.0, index: int | None = None) -> PodSpec:
+        """`index`: of a Job whose pods have some."""
+        own = {INDEX: str(index)} if index is not None else {}
+        labels = {**self.template.metadata.labels, **self._labels(name), **own}
+        annotations = {**self.template.metadata.annotations, **own}
+        spec = self._spec(name) if index is None else indexed_spec(self.template.spec, self.name, index)
         owner = PodOwner(
             kind=self.kind,
             namespace=self.namespace,
@@ -228,6 +231,11 @@ class Workload:
             manifest_name=name,
             owner=owner,
         )
+
+    def indexed_name(self, index: int, is_taken: Callable[[str], bool]) -> str:
+        stem = f"{self.name}-{index}"
+        words = (_word(f"{self.revision}/{index}/{place}", SUFFIX_LENGTH) for place in count())
+        return next(name for word in words if not is_taken(name := f"{stem}-{word}"))
 
     def _spec(self, name: str) -> PodFields:
         """A pod of a StatefulSet is known by its name, and has its own claims."""

@@ -107,6 +107,8 @@ class PolicedPod(msgspec.Struct, frozen=True):
     is_host_network: bool = False
     ports: tuple[tuple[str, str, int], ...] = ()
     links: tuple[str, ...] = ()
+    namespace_labels: tuple[tuple[str, str], ...] = ()
+    """Beside that of its name, which each namespace has."""
 
     @property
     def key(self) -> str:

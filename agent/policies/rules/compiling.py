@@ -39,7 +39,7 @@ class Selection(msgspec.Struct, frozen=True):
         if self.namespaces is None:
             is_there = pod.namespace == self.namespace
         else:
-            is_there = self.namespaces.matches({NAMESPACE_LABEL: pod.namespace})
+            is_there = self.namespaces.matches({**dict(pod.namespace_labels), NAMESPACE_LABEL: pod.namespace})
         return is_there and self.pods.matches(dict(pod.labels))
 
 

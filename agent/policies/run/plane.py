@@ -96,7 +96,7 @@ class PolicyPlane:
 
     @property
     def pods(self) -> Sequence[PolicedPod]:
-        return self._pods.pods() if self._pods is not None else ()
+        return self.objects.labelled(self._pods.pods()) if self._pods is not None else ()
 
     async def hold(self, uid: str) -> None:
         """Until the kernel has what policies say of a pod with its present addresses. Raises PodUnprotected."""

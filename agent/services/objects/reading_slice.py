@@ -48,8 +48,8 @@ def _read(item: EndpointSlice) -> tuple[SliceFacts | None, tuple[Finding, ...]]:
     key, name = ServiceKey(intern(item.metadata.namespace), intern(service or "")), item.metadata.name
     where = f"EndpointSlice {item.metadata.namespace}/{name}"
     if not key.name:
-        findings.append(Finding(where, "", "has no label kubernetes.io/service-name; it is ignored"))
-        return None, tuple(findings)
+        # It is for others than us.
+        return None, ()
     if item.address_type not in ("IPv4", "IPv6"):
         if item.address_type != "FQDN":
             text = f"{shown(item.address_type)} is not known; expected IPv4, IPv6, FQDN; the slice is ignored"

@@ -184,11 +184,8 @@ def read_service(top: ReadPart) -> SelectingService:
 def _read_slice(top: ReadPart) -> SliceManifest:
     metadata = top.part("metadata", "metadata")
     namespace, name = read_name(metadata)
+    # One that names no Service is for others than us.
     service = metadata.text_map("labels").get(SERVICE_LABEL, "")
-    if not service:
-        top.complaints.error(
-            f"metadata.labels[{SERVICE_LABEL}]", "missing; expected the name of the Service this slice belongs to"
-        )
     family = top.text("addressType")
     if family not in FAMILIES:
         top.wrong("addressType", " or ".join(FAMILIES))

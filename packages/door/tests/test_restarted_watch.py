@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.objects.feed import ObjectFeed, Versions
+from kepd_door.run.kinds.lasting import AUTHORITY
 from packages.door.tests.door_process import DoorProcess, config_map
 from tests.ports import take_port
 
@@ -43,7 +44,8 @@ def test_who_watches_goes_on_after_a_restart_and_lists_again_after_a_kill(short_
         door.ask("GET", MAPS)
         lost, status = next_change(door, changed["metadata"]["resourceVersion"])
 
-    assert [item["metadata"]["resourceVersion"] for item in again["items"]] == [versions["kept"]]
+    seen = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in again["items"]}
+    assert seen == {"kept": versions["kept"], AUTHORITY: versions[AUTHORITY]}
     assert (kind, gone["metadata"]["name"]) == ("DELETED", "goes")
     assert (later, changed["data"]) == ("MODIFIED", {"a": "2"})
     assert (lost, status["code"]) == ("ERROR", 410)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.model.pods.pod import PodSpec
-from agent.pods.plan.admit import AskedResources, Capacity, HostPort, PodPlaces, asked_by, why_refused
+from agent.pods.plan.admit import AskedResources, Capacity, HostPort, PodPlaces, asked_by, why_refused, why_unfit
 from tests.pods.pods import container, make_pod
 
 GIB = 1 << 30
@@ -143,3 +143,18 @@ def test_sums_follow_each_change_and_end_where_they_began() -> None:
     assert seen == [(1, 1000, 1), (2, 3000, 3), (2, 5000, 3), (1, 3000, 1), (1, 3000, 1), (0, 0, 0)]
     assert taken.of("a") == AskedResources()
     assert taken.holder(HostPort("TCP", 3), "n") == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"os": {"name": "windows"}}, "PodOSNotSupported"),
+        ({"os": {"name": "linux"}}, ""),
+        ({"securityContext": {"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]}}, ""),
+        ({"securityContext": {"sysctls": [{"name": "net/core/somaxconn", "value": "1"}]}}, ""),
+        ({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}, "SysctlForbidden"),
+    ],
+)
+def test_a_pod_for_another_system_or_with_unsafe_sysctls_is_refused(spec: dict[str, Any], expected: str) -> None:
+    found = why_unfit(make_pod(**spec).spec, ["net.core.*"])
+    assert (found.reason if found is not None else "") == expected

@@ -105,7 +105,7 @@ def test_a_bad_field_is_refused_by_its_path_in_one_line(more: str, expected: str
         ("restartPolicy: Never", "restartPolicy: Always", "spec.jobTemplate.spec.template.spec.restartPolicy: Unsupp"),
         ("image: i,", "imag: i,", "spec.jobTemplate.spec.template.spec.containers[0].imag: not supported"),
         ("      template:", "      backoffLimit: -1\n      template:", "spec.jobTemplate.spec.backoffLimit: Invalid"),
-        ("      template:", "      completionMode: Indexed\n      template:", "spec.jobTemplate.spec.completionMode"),
+        ("      template:", "      completionMode: Mixed\n      template:", "spec.jobTemplate.spec.completionMode"),
         ("labels: {app: backup}", "labels: {app: 'a b'}", "spec.jobTemplate.metadata.labels"),
         ("labels: {app: backup}", "uid: x", "spec.jobTemplate.metadata.uid: Forbidden"),
         ("  jobTemplate:", "  jobTemplate:\n    extra: 1", "spec.jobTemplate.extra: not supported"),

@@ -169,7 +169,6 @@ SLICES: list[tuple[str, dict[str, Any], str]] = [
     ("port too large", slice_port(port=99999), "99999 is not a port"),
     ("negative port", slice_port(port=-1), "-1 is not a port"),
     ("unknown kind of address", {"addresses": ["10.0.0.1"], "family": "IPX"}, "'IPX' is not known"),
-    ("no Service", {"addresses": ["10.0.0.1"], "service": ""}, "has no label kubernetes.io/service-name"),
     ("a thousand bad ones", {"addresses": ["bad"] * 1000}, "995 more like these"),
 ]  # fmt: skip
 

@@ -199,11 +199,6 @@ BAD = {
         "spec.topologySpreadConstraints[0].labelSelector.matchLabel",
         "did you mean",
     ),
-    "slice without its service": (
-        changed(slice_manifest("a"), ["metadata", "labels"], {}),
-        "metadata.labels[kubernetes.io/service-name]",
-        "missing",
-    ),
     "negative CPU": (node_manifest("n", cpu="-1"), "status.allocatable.cpu", "not negative"),
     "CPU that is no quantity": (node_manifest("n", cpu="four"), "status.allocatable.cpu", "not a quantity"),
     "CPU that is a flag": (node_manifest("n", cpu=True), "status.allocatable.cpu", "quantity"),

@@ -48,8 +48,8 @@ def check_pod(spec: PodFields) -> list[Complaint]:
     _namespaces(out, spec)
     if spec.security_context is not None:
         _security(out, spec, spec.security_context)
-    if spec.os is not None and spec.os.name != "linux":
-        out.one_of("spec.os.name", spec.os.name, ("linux",))
+    if spec.os is not None and spec.os.name not in ("linux", "windows"):
+        out.one_of("spec.os.name", spec.os.name, ("linux", "windows"))
     check_resources(out, spec.resources, "spec.resources", is_pod=True)
     check_whole(out, spec)
     check_claims(out, spec)
@@ -123,6 +123,8 @@ def _host_names(out: Complaints, spec: PodFields) -> None:
         out.invalid("spec.hostnameOverride", name, f"must be no more than {LONGEST_HOST_NAME} characters")
     elif name:
         out.subdomain("spec.hostnameOverride", name)
+    if name and spec.host_network:
+        out.forbidden("spec.hostnameOverride", "may not be set together with `hostNetwork`")
     if name and spec.set_hostname_as_fqdn:
         out.forbidden("spec.hostnameOverride", "may not be set together with `setHostnameAsFQDN`")
 

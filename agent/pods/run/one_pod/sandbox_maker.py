@@ -53,7 +53,8 @@ class SandboxMaker:
             began_s = context.clock.now_s()
             self._images.fetch_first()
             async with context.lane.place(context.settings().facts.cpus, context.clock):
-                sandbox_id = await context.sandboxes.run_sandbox(config, run.pod.spec.runtime_class_name)
+                handler = context.handler_of(run.pod.spec.runtime_class_name)
+                sandbox_id = await context.sandboxes.run_sandbox(config, handler)
             status = await context.sandboxes.sandbox_status(sandbox_id)
         except LaunchInterrupted:
             return

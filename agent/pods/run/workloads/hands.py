@@ -69,6 +69,13 @@ class Hands:
         if steps != Steps():
             log.info("workload_advanced", workload=workload.text, made=steps.make, ended=len(steps.end))
 
+    def take_indexes(self, workload: Workload, indexes: Iterable[int], end: Iterable[str]) -> None:
+        """Pods of a Job, each with its index."""
+        self._end(workload, end)
+        for index in indexes:
+            name = workload.indexed_name(index, lambda name: self._host.is_taken(f"{workload.namespace}/{name}"))
+            self._make(workload, name, index)
+
     def take_places(self, workload: Workload, history: History, steps: StatefulSteps) -> bool:
         """False: another pod has one of the names."""
         are_free = True
@@ -95,8 +102,8 @@ class Hands:
                 self._host.let_go(entry.pod)
                 self.tell(workload, "SuccessfulDelete", f"Deleted pod: {entry.pod.name}")
 
-    def _make(self, workload: Workload, name: str) -> None:
-        made = workload.pod(name, str(uuid4()), self._first_seen.of(workload.key))
+    def _make(self, workload: Workload, name: str, index: int | None = None) -> None:
+        made = workload.pod(name, str(uuid4()), self._first_seen.of(workload.key), index)
         pod = admitted(made, self._context.rules())
         self._pods.add(pod)
         self._host.begin(pod)

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from agent.model.pods.pod import PodSpec
-from agent.model.pods.state import RUNNING, PodState
+from agent.model.pods.state import RUNNING, TERMINATED, PodState
 from agent.model.text.records import RecordFiles
 from agent.pods.plan.remembered import Record
 from agent.pods.run.one_pod.run_state import LivePod
@@ -21,6 +21,7 @@ from agent.pods.workloads.history import FOLDER as HISTORIES
 from agent.pods.workloads.history import History, decode_history
 from agent.pods.workloads.job import FOLDER as JOBS
 from agent.pods.workloads.job import JobRecord, JobRules, decode_job_record
+from agent.pods.workloads.job_rules import index_of
 from agent.pods.workloads.rollout import ROLLING, OwnedPod, RolloutRules
 from agent.pods.workloads.stateful import StatefulRules
 from agent.pods.workloads.workload import Key, Workload, ordinal_of
@@ -73,18 +74,21 @@ def seen_pod(
     outcome = run.memory.outcome if run is not None else None
     if outcome is not None and outcome.may_begin_anew and pod.spec.restart_policy != "Never":
         outcome = None
+    last = state if outcome is not None else None
     min_ready_s = 0 if isinstance(rules, JobRules) else rules.min_ready_s
     return OwnedPod(
         uid=pod.uid,
         revision=pod.owner.revision if pod.owner is not None and not entry.is_replaced else "",
         age=entry.age,
-        ordinal=ordinal_of(pod.name) if isinstance(rules, StatefulRules) else -1,
+        ordinal=ordinal_of(pod.name) if isinstance(rules, StatefulRules) else index_of(pod),
         is_up=state is not None and all(one.state == RUNNING for one in state.containers if one.kind == "main"),
         is_ready=is_ready,
         is_available=entry.ready_s is not None and now_s >= entry.ready_s + min_ready_s,
         is_ending=not entry.is_wanted or (run is not None and run.is_removed),
         phase=outcome.phase if outcome is not None else "",
         restarts=sum(one.restart_count for one in state.containers) if state is not None else 0,
+        ends=tuple((one.name, one.exit_code) for one in last.containers if one.state == TERMINATED) if last else (),
+        conditions=tuple(one.type for one in last.conditions if one.is_true) if last else (),
     )
 
 

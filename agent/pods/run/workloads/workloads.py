@@ -173,6 +173,11 @@ class Workloads:
         """Of one that is in a manifest."""
         return self._histories.of(key) if key in self._known else None
 
+    def revision(self, key: Key) -> int:
+        """The number of a Deployment's template; 0 before it is known, and for other kinds."""
+        history = self._histories.of(key) if key[0] == "Deployment" and key in self._known else None
+        return history.newest.number if history is not None and history.newest is not None else 0
+
     def revisions(self) -> list[dict[str, Any]]:
         """All templates that are remembered, as objects."""
         found = ((one, self._known.get(one.key)) for one in self._histories.all())
@@ -361,7 +366,10 @@ class Workloads:
             self._tell_outcome(workload, plan.record)
         if plan.wake_s is not None:
             self._due_s[workload.key] = clock.now_s() + max(plan.wake_s - clock.wall_s(), 0.0)
-        self._hands.take(workload, Steps(make=plan.make, end=plan.end))
+        if rules.is_indexed:
+            self._hands.take_indexes(workload, plan.indexes, plan.end)
+        else:
+            self._hands.take(workload, Steps(make=plan.make, end=plan.end))
         if plan.is_expired:
             await self._expire(workload)
 

@@ -43,7 +43,9 @@ class DoorUnit:
                 self._address,
                 self._node,
                 told,
+                self._authority,
             )
+            tasks.append(followed.create_task(door.resume(), name="door-namespaces"))
             pods = door.store_of("pods")
             if self._pods_socket and pods is not None:
                 # gRPC is loaded by nobody else where no client of it came yet.
@@ -59,6 +61,10 @@ class DoorUnit:
                 changes_file.keep(self._folder, door.told())
                 for task in tasks:
                     task.cancel()
+
+    def _authority(self) -> str:
+        """Known once the keys are."""
+        return self._keys.authority.decode()
 
     def kubeconfig(self, level: str) -> str:
         return kubeconfig(self._address, self._node, level, self._keys.token(level), self._keys.authority)

@@ -4,7 +4,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -18,14 +17,20 @@ from kepd_door.run.bodies import OBJECTS, body_of
 from kepd_door.run.calls import Caller, Calls
 from kepd_door.run.changes_file import NOTHING, Told
 from kepd_door.run.deleting import Deleter, options_of
+from kepd_door.run.kinds.admitting import admitted
+from kepd_door.run.kinds.always import Always
+from kepd_door.run.kinds.namespaces import Namespaces
+from kepd_door.run.kinds.proxy import pass_on
+from kepd_door.run.kinds.written_status import write_status
 from kepd_door.run.kubelet_pages import kubelet_page
 from kepd_door.run.pages import json_answer, page
 from kepd_door.run.pods import log_of, stream_of
 from kepd_door.run.store import Entry, KindStore, encoded
 from kepd_door.run.watching import MOST_WATCHES, Form, Watcher, number_of, wanted
 from kepd_door.run.whole import Whole
-from kepd_door.run.writing import PATCHES, Writer, scale_object
+from kepd_door.run.writing import PATCHES, Writer
 from kepd_door.shape.resources import NAMESPACES, RESOURCES, Resource
+from kepd_door.shape.scale import scale_object
 from kepd_door.shape.selecting import Selection, part_of
 from kepd_door.shape.statuses import Failure, success
 from kepd_door.shape.tables import row, table
@@ -40,22 +45,28 @@ MOST_VALUES_OF_REVIEW = 200
 
 class Door:
     def __init__(
-        self, calls: Calls, spawn: Callable[[Any], object], address: str, node: str, told: Told = NOTHING
+        self,
+        calls: Calls,
+        spawn: Callable[[Any], object],
+        address: str,
+        node: str,
+        told: Told = NOTHING,
+        authority: Callable[[], str] = str,
     ) -> None:
-        """`told` is what the last process told watchers."""
+        """`told` is what the last process told watchers; `authority` is that of the door's certificate."""
         self._calls, self._address = calls, address
         self._resources = [one for one in RESOURCES if _is_there(one, calls)]
         versions = self._versions = Versions(max(time.time_ns() // 1_000_000, told.last))
-        shown = [one for one in self._resources if one.kind is not None and one is not NAMESPACES]
+        shown = [one for one in self._resources if one.kind is not None]
+        always = Always(calls, self.store_of, address, authority)
         self._stores = {
-            one: KindStore(one, calls, partial(calls.offer, one.kind), versions, spawn, node)
+            one: KindStore(one, calls, always.offer_of(one.kind), versions, spawn, node)
             for one in shown if one.kind is not None
         }  # fmt: skip
         for resource, store in self._stores.items():
             if (remembered := told.kinds.get(resource.full_name)) is not None:
                 store.resume(remembered)
-        others = [store for one, store in self._stores.items() if one.has_namespace and one.is_written]
-        self._stores[NAMESPACES] = extras.NamespaceStore(others, calls, versions, spawn, node)
+        self._namespaces = Namespaces(calls, self._stores, spawn)
         self._node = node
         self._watches: dict[str, int] = {}
         self.ending = asyncio.Event()
@@ -64,6 +75,9 @@ class Door:
         """What the next process has to know."""
         kept = {resource.full_name: store.to_remember() for resource, store in self._stores.items()}
         return Told(self._versions.last, {name: remembered for name, remembered in kept.items() if remembered})
+
+    async def resume(self) -> None:
+        await self._namespaces.resume()
 
     def store_of(self, name: str) -> KindStore | None:
         """Of a kind that is there, by its plural."""
@@ -79,8 +93,6 @@ class Door:
         if request.method not in READS:
             # Before anything of the body is read: who may not write costs no more than a line.
             self._calls.require(caller, access_pb2.LEVEL_OPERATE, f"{verb} of {target.resource.full_name}")
-        if target.resource is NAMESPACES and verb == "create":
-            return await self._named_namespace(request)
         if target.part:
             return await self._part(request, caller, target)
         if verb == "watch" and not target.name:
@@ -182,6 +194,9 @@ class Door:
 
     async def _create(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
         made = await body_of(request)
+        self._namespaces.check(target)
+        if target.resource.name == "pods":
+            made = await admitted(made, self.store_of)
         return json_answer(await self._writer(request, caller, target).create(made), status=201)
 
     async def _update(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
@@ -227,13 +242,15 @@ class Door:
         return json_answer(made)
 
     async def _deleter(self, request: web.BaseRequest, caller: Caller, target: Target) -> Deleter:
-        options = options_of(await body_of(request), request.query)
-        return Deleter(self._calls, caller, self._stores[target.resource], options)
+        given = options_of(await body_of(request), request.query)
+        return Deleter(self._calls, caller, self._stores[target.resource], given)
 
     async def _delete(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
         deleter = await self._deleter(request, caller, target)
+        if target.resource is NAMESPACES and not deleter.is_dry:
+            return json_answer(await self._namespaces.end(deleter, target))
         made = await deleter.delete(target)
-        if target.resource.name == "pods":
+        if target.resource.name == "pods" or "deletionTimestamp" in made["metadata"]:
             # It ends in its own time; who asked is answered now, and sees it go.
             return json_answer(made)
         return json_answer(success(target.name, target.resource.group, target.resource.name, made["metadata"]["uid"]))
@@ -261,6 +278,9 @@ class Door:
             raise Failure(
                 404, f"{target.resource.name} have no {target.part} here; there is {', '.join(sorted(known)) or 'none'}"
             )
+        if target.part == "proxy":
+            self._calls.require(caller, access_pb2.LEVEL_OPERATE, f"proxy of {target.resource.full_name}")
+            return await pass_on(request, target, self.store_of)
         await store.refresh()
         entry = store.find(target.namespace, target.name)
         if target.part == "scale":
@@ -273,15 +293,25 @@ class Door:
             raise Failure(422, "a pod is not bound here: it runs on the node that has its manifest")
         if target.part in EDITED and request.method in ("PUT", "PATCH"):
             return await self._part_changed(request, caller, target, entry)
+        if target.part == "status" and request.method in ("PUT", "PATCH"):
+            return await self._status_written(request, caller, target, entry)
         if target.part in ("status", *EDITED):
             if request.method != "GET":
-                raise Failure(405, f"a {target.part} is only read here: the node itself writes it")
+                raise Failure(405, f"a {target.part} is got, updated or patched")
             return json_answer(entry.made)
         if target.part == "log":
             return await log_of(request, self._calls, caller, target.namespace, name)
         if target.part in STREAMS:
             return await stream_of(request, self._calls, caller, target.part, target.namespace, name)
         return await self._evict(request, caller, target)
+
+    async def _status_written(
+        self, request: web.BaseRequest, caller: Caller, target: Target, entry: Entry
+    ) -> web.Response:
+        body = await body_of(request, PATCHES if request.method == "PATCH" else OBJECTS)
+        writer = self._writer(request, caller, target)
+        kind = request.content_type if request.method == "PATCH" else ""
+        return json_answer(await write_status(writer, self._stores[target.resource], entry, body, kind))
 
     async def _part_changed(
         self, request: web.BaseRequest, caller: Caller, target: Target, entry: Entry
@@ -328,12 +358,6 @@ class Door:
             return json_answer(await extras.usage(self._calls, caller, resource, target.namespace, target.name))
         made = extras.review(resource, await body_of(request, OBJECTS, MOST_VALUES_OF_REVIEW), caller)
         return json_answer(made, status=201)
-
-    async def _named_namespace(self, request: web.BaseRequest) -> web.Response:
-        made = await body_of(request)
-        name = str((made.get("metadata") or {}).get("name") or "") if isinstance(made, dict) else ""
-        told = '299 - "a namespace is there as long as something is in it; nothing was written"'
-        return json_answer(extras.namespace_object(name), status=201, headers={"Warning": told})
 
 
 def _is_there(resource: Resource, calls: Calls) -> bool:

@@ -18,10 +18,11 @@ from agent.api.service import level_of, served_method
 from agent.api.services.kinds import ShownKinds
 from agent.api.services.objects import ObjectService
 from agent.kinds.kind import Kind
+from agent.kinds.kube_shape import manifest_object
 from agent.kinds.shown import Offer
 from agent.model.refused import Refused
 from agent.model.runtime.error import RuntimeCallFailed
-from agent.wire.kepd.v1 import access_pb2
+from agent.wire.kepd.v1 import access_pb2, list_pb2, object_pb2
 
 log = structlog.get_logger(plane="api")
 Answer = TypeVar("Answer", bound=Message)
@@ -34,6 +35,7 @@ class Caller(msgspec.Struct, frozen=True):
     level: int
 
 
+PAGE = 500
 OURSELVES = Caller("kepd", access_pb2.LEVEL_READ)
 
 
@@ -52,6 +54,12 @@ class Calls:
         """Another value once files of manifests may say something else; None where nobody reads any."""
         objects = self._services.get("ObjectService")
         return await objects.written() if isinstance(objects, ObjectService) else None
+
+    async def objects(self, kind: str) -> list[dict[str, Any]]:
+        """Of the manifests, as who may read sees them."""
+        request = object_pb2.ListObjectsRequest(kind=kind, options=list_pb2.ListOptions(page_size=PAGE))
+        pages = self.pages(OURSELVES, request, object_pb2.ListObjectsResponse)
+        return [manifest_object(one) async for answer in pages for one in answer.objects]
 
     async def offer(self, kind: Kind) -> Offer:
         """What is shown of a kind."""

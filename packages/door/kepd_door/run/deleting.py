@@ -16,6 +16,8 @@ from kepd_door.shape.statuses import Failure, failure_of
 from kepd_door.shape.targets import Target
 
 Object = dict[str, Any]
+# Their ends are more than a mark.
+ENDS_BY_ITSELF = ("namespaces", "pods")
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -55,26 +57,23 @@ class Deleter:
     def __init__(self, calls: Calls, caller: Caller, store: KindStore, options: Options) -> None:
         self._calls, self._caller, self._store, self._options = calls, caller, store, options
 
+    @property
+    def is_dry(self) -> bool:
+        return self._options.is_dry
+
+    async def checked(self, target: Target) -> Object:
+        """The object as it is, if it is the one that is meant. Raises Failure."""
+        return (await self._found(target))[0]
+
     async def delete(self, target: Target, *, evicts: bool = False) -> Object:
         """The object as it was; of a pod as it ends. Raises Failure."""
         options, store = self._options, self._store
-        writer = Writer(self._calls, self._caller, target, store, {})
-        key = target.namespace, target.name
-        async with store.writing(key):
-            manifest = await writer.manifest()
-            version = manifest[1] if manifest is not None else ""
-            entry = await writer.compared(version, options.version) if manifest is not None else await self._seen(key)
-            if manifest is not None:
-                made = await writer.shown(*manifest, entry)
-            elif entry is not None:
-                made = entry.made
-            else:
-                raise writer.missing()
-            if options.uid and options.uid != made["metadata"]["uid"]:
-                text = f"the UID in the precondition ({options.uid[:100]}) is not that of the object"
-                raise Failure(409, text, "Conflict")
-            if manifest is None and options.version not in ("", made["metadata"]["resourceVersion"]):
-                raise writer.conflict()
+        async with store.writing((target.namespace, target.name)):
+            made, entry, version = await self._found(target)
+            if made["metadata"].get("finalizers") and target.resource.name not in ENDS_BY_ITSELF:
+                return made if options.is_dry else await self._marked(target, made)
+            if entry is not None and not version and store.is_made_again(entry):
+                return made
             try:
                 await self._carry_out(target, entry, version if options.version else "", evicts=evicts)
             except ApiError as error:
@@ -90,6 +89,36 @@ class Deleter:
                 store.note_deleted(entry.key)
             return made
 
+    async def _marked(self, target: Target, made: Object) -> Object:
+        """It goes with the last of its finalizers, which others take away."""
+        if "deletionTimestamp" in made["metadata"]:
+            return made
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        end = {"deletionTimestamp": now, "deletionGracePeriodSeconds": 0}
+        writer = Writer(self._calls, self._caller, target, self._store, {})
+        return await writer.marked(end)
+
+    async def _found(self, target: Target) -> tuple[Object, Entry | None, str]:
+        """With its version in its manifest, empty where it is in none."""
+        options, store = self._options, self._store
+        writer = Writer(self._calls, self._caller, target, store, {})
+        manifest = await writer.manifest()
+        version = manifest[1] if manifest is not None else ""
+        key = target.namespace, target.name
+        entry = await writer.compared(version, options.version) if manifest is not None else await self._seen(key)
+        if manifest is not None:
+            made = await writer.shown(*manifest, entry)
+        elif entry is not None:
+            made = entry.made
+        else:
+            raise writer.missing()
+        if options.uid and options.uid != made["metadata"]["uid"]:
+            text = f"the UID in the precondition ({options.uid[:100]}) is not that of the object"
+            raise Failure(409, text, "Conflict")
+        if manifest is None and options.version not in ("", made["metadata"]["resourceVersion"]):
+            raise writer.conflict()
+        return made, entry, version
+
     def _ending(self, pod: Object) -> Object:
         """As it is from now on, until it is gone."""
         if "deletionTimestamp" in pod["metadata"]:
@@ -98,6 +127,7 @@ class Deleter:
         grace_s = self._options.grace_s if self._options.grace_s is not None else own_s
         until = (datetime.now(UTC) + timedelta(seconds=grace_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
         metadata = {**pod["metadata"], "deletionTimestamp": until, "deletionGracePeriodSeconds": grace_s}
+        metadata["generation"] = metadata.get("generation", 1) + 1
         return {**pod, "metadata": metadata}
 
     async def _seen(self, key: tuple[str, str]) -> Entry | None:

@@ -1,58 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has no objects on the node and is answered all the same: namespaces, reviews of rights, figures for `top`."""
+"""What has no objects on the node and is answered all the same: reviews of rights, figures for `top`."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from agent.kinds.shown import How, Offer
-from agent.kinds.table import Column
-from agent.model.placed import Walk
-from agent.objects.feed import Versions
-from agent.objects.run.kind_feed import Spawn
 from agent.wire.kepd.v1 import access_pb2, node_pb2
 from kepd_door.run.calls import Caller, Calls
-from kepd_door.run.store import KindStore
-from kepd_door.shape.resources import NAMESPACES, READ, Resource
+from kepd_door.shape.resources import READ, Resource
 from kepd_door.shape.statuses import Failure
 
 Object = dict[str, Any]
 # More than reading, beside what is written: they are levels of the calls that carry them out.
 OPERATED = ("exec", "attach", "portforward", "eviction", "scale")
 WINDOW = "30s"
-
-
-def namespace_object(name: str) -> Object:
-    metadata = {
-        "name": name,
-        "labels": {"kubernetes.io/metadata.name": name},
-    }
-    return {
-        "apiVersion": "v1", "kind": "Namespace", "metadata": metadata, "spec": {"finalizers": ["kubernetes"]},
-        "status": {"phase": "Active"},
-    }  # fmt: skip
-
-
-class NamespaceStore(KindStore):
-    """Those in which something is, and the usual one."""
-
-    def __init__(self, others: Sequence[KindStore], calls: Calls, versions: Versions, spawn: Spawn, node: str) -> None:
-        super().__init__(NAMESPACES, calls, self._offer, versions, spawn, node)
-        self._others = others
-        self.columns = [
-            Column("NAME", lambda made: made["metadata"]["name"]),
-            Column("STATUS", lambda made: made["status"]["phase"])
-        ]  # fmt: skip
-
-    async def _offer(self) -> Offer:
-        return Offer(self._walk)
-
-    async def _walk(self, _how: How, _after: str) -> Walk[Object]:
-        names = {"default"}
-        for store in self._others:
-            names |= {entry.key[0] for entry in await store.entries()}
-        for name in sorted(names - {""}):
-            yield name, namespace_object(name)
 
 
 def review(resource: Resource, body: Any, caller: Caller) -> Object:  # noqa: ANN401  # JSON

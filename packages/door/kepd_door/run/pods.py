@@ -3,6 +3,7 @@
 
 import asyncio
 import time
+from base64 import b64encode
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -17,6 +18,9 @@ from kepd_door.shape.statuses import Failure
 CHUNK_BYTES = 32 << 10
 SILENT_S = 0.3
 YES = ("1", "true", "True")
+BASE64 = "base64.binary.k8s.io"
+MESSAGES = ("binary.k8s.io", BASE64)
+CLOSE_S = 2.0
 TUNNEL = "SPDY/3.1+portforward.k8s.io"
 
 
@@ -46,10 +50,9 @@ async def log_of(
     # What refuses comes before the first line, and has to be a Status; of a container that is silent nothing comes.
     begin = asyncio.ensure_future(anext(lines, None))
     await asyncio.wait((begin,), timeout=SILENT_S)
-    answer = web.StreamResponse(headers={"Content-Type": "text/plain"})
     if begin.done():
         begin.result()
-    await answer.prepare(request)
+    answer = await _opened(request)
     try:
         first = await begin
     finally:
@@ -57,7 +60,7 @@ async def log_of(
     held = bytearray(first.line if first is not None else b"")
     while first is not None:
         if asked.follow or len(held) >= CHUNK_BYTES or (left is not None and len(held) >= left):
-            await answer.write(bytes(held[:left]))
+            await _send(answer, bytes(held[:left]))
             left = left - len(held) if left is not None else None
             held.clear()
             if left is not None and left <= 0:
@@ -65,8 +68,28 @@ async def log_of(
         if (first := await anext(lines, None)) is not None:
             held += first.line
     if held:
-        await answer.write(bytes(held[:left]))
+        await _send(answer, bytes(held[:left]))
+    if isinstance(answer, web.WebSocketResponse):
+        await answer.close()
     return answer
+
+
+async def _opened(request: web.BaseRequest) -> web.StreamResponse:
+    """A client that cannot read an answer while it comes asks for messages instead."""
+    answer: web.StreamResponse = web.StreamResponse(headers={"Content-Type": "text/plain"})
+    if request.headers.get("Upgrade", "").lower() == "websocket":
+        answer = web.WebSocketResponse(protocols=MESSAGES, timeout=CLOSE_S)
+    await answer.prepare(request)
+    return answer
+
+
+async def _send(answer: web.StreamResponse, data: bytes) -> None:
+    if not isinstance(answer, web.WebSocketResponse):
+        await answer.write(data)
+    elif answer.ws_protocol == BASE64:
+        await answer.send_str(b64encode(data).decode())
+    else:
+        await answer.send_bytes(data)
 
 
 def _number(query: Mapping[str, str], name: str) -> int | None:

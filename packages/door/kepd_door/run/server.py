@@ -207,9 +207,11 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) 
 
 
 def _check_headers(request: web.BaseRequest) -> None:
-    """A certificate in a browser is sent with what any page asks for. Raises Failure."""
-    origin = request.headers.get("Origin", "")
-    if origin and urlsplit(origin).netloc != request.host:
+    """A certificate in a browser is sent with what any page asks for. No browser lets a page give a WebSocket a token,
+    so who has one is a program, whatever it says of its origin. Raises Failure."""
+    origin, headers = request.headers.get("Origin", ""), request.headers
+    is_program = headers.get("Upgrade", "").lower() == "websocket" and bool(headers.get("Authorization"))
+    if origin and not is_program and urlsplit(origin).netloc != request.host:
         raise Failure(403, f"a page of {origin[:100]} may not call the door; it is for clients of Kubernetes")
     for name in request.headers:
         if name.lower().startswith("impersonate-"):

@@ -18,7 +18,7 @@ from agent.api.errors import ApiError, refused, runtime_unavailable
 from agent.kinds.kind import Kind
 from agent.kinds.kube_shape import manifest_object
 from agent.kinds.shown import shown_of
-from agent.kinds.table import Column, without_facts
+from agent.kinds.table import FACTS, Column, without_facts
 from agent.model.refused import Refused
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.objects import feed
@@ -27,15 +27,17 @@ from agent.objects.run.kind_feed import FindOffer, KindFeed, NotKnownYet, Spawn
 from agent.wire.kepd.v1 import list_pb2, object_pb2
 from kepd_door.run.calls import OURSELVES, Calls
 from kepd_door.shape.dressing import dressed
+from kepd_door.shape.kube_columns import columns_as_served
 from kepd_door.shape.resources import Resource
 from kepd_door.shape.statuses import Failure
+from kepd_door.shape.told_status import ToldStatus, told_status, with_told
 
 Object = dict[str, Any]
-MOST_NOTED = 8192
+MOST_NOTED, MOST_STATUSES = 8192, 1024
 PAGE = 500
 # Planes carry them out a moment after their files are there.
 SEEN_LATER = ("Pod", "Service")
-SEEN_WITHIN_S = 10.0
+SEEN_WITHIN_S, ANSWER_WITHIN_S, SEEN_LOOK_S = 10.0, 1.5, 0.05
 
 
 class Entry(msgspec.Struct, frozen=True, eq=False):
@@ -76,15 +78,18 @@ class KindStore:
         """As they were listed last."""
         self._noted: dict[Key, tuple[str, int]] = {}
         """What a manifest said when it was last read, as its version there, and since which version of ours."""
+        self._statuses: dict[Key, ToldStatus] = {}
+        """Those that clients wrote."""
         self._manifests: list[object_pb2.Object] = []
         self._written: object = None
         self._listing = asyncio.Lock()
-        self.columns: list[Column[Object]] = []
+        self.columns: list[Column[Object]] = [Column("NAME", lambda made: str(made["metadata"]["name"]))]
         self._first: Callable[[Object], Object] | None = None
         is_watched = False
         if self._kind.module:
             shown = shown_of(self._kind)
-            self.columns, is_watched = shown.columns_of(self._kind, is_wide=True), shown.is_watched
+            columns, is_watched = shown.columns_of(self._kind, is_wide=True), shown.is_watched
+            self.columns = columns_as_served(resource.name, columns)
             self._first = shown.first
         # What is written in manifests may change in what its plane tells nobody; pods come with all they have.
         can_follow = self._kind.api in ("", "Pod") and is_watched
@@ -131,9 +136,32 @@ class KindStore:
             return entry.version
         return self.note(entry.key if entry is not None else key, manifest)
 
+    async def until_seen(self, key: Key, uid: str, generation: int) -> None:
+        """Until its plane shows what was written a moment ago, for an answer that has all of it; not for long."""
+        if self._kind.api not in SEEN_LATER:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                while True:
+                    await self.refresh()
+                    if self._has(key, uid, generation):
+                        return
+                    await self._feed.wait(SEEN_LOOK_S)
+
+    def _has(self, key: Key, uid: str, generation: int) -> bool:
+        entry = self.find(*key)
+        if entry is None or self._kind.api != "Pod":
+            return entry is not None
+        metadata = entry.made["metadata"]
+        return uid in ("", metadata["uid"]) and metadata.get("generation", 1) >= generation
+
     async def seen(self) -> list[Entry]:
         """What runs here, or is carried out."""
         await self.refresh()
+        return self.known()
+
+    def known(self) -> list[Entry]:
+        """As of the last look."""
         return [self._entry(entry) for entry in self._feed.feed.entries.values()]
 
     async def entries(self) -> list[Entry]:
@@ -212,16 +240,42 @@ class KindStore:
         """Made once for each version."""
         entry: Entry | None = told.cache.get(KindStore)
         if entry is None:
-            made = without_facts(told.made)
-            if self._kind.api == "Pod":
-                # Of a pod that a workload made, only its node knows where it runs.
-                made = {**made, "spec": {"nodeName": self._node, **(made.get("spec") or {})}}
-            shown = dressed(self.resource, made, told.version)
+            shown = self._dressed(told)
+            if (status := self._statuses.get(told.key)) is not None:
+                shown = with_told(shown, status)
             key = shown["metadata"].get("namespace", ""), shown["metadata"]["name"]
             row = self._first(told.made) if self._first is not None else told.made
             entry = Entry(key, shown, row, self._short(told.made), told.version)
             told.cache[KindStore] = entry
         return entry
+
+    def is_implied(self, entry: Entry) -> bool:
+        """Nobody wrote it: it is there as other things are."""
+        known = self._feed.feed.entries.get(entry.key)
+        return known is not None and (known.made.get(FACTS) or {}).get("source") == ""
+
+    def _dressed(self, told: feed.Entry) -> Object:
+        made = without_facts(told.made)
+        if self._kind.api == "Pod":
+            # Of a pod that a workload made, only its node knows where it runs.
+            made = {**made, "spec": {"nodeName": self._node, **(made.get("spec") or {})}}
+        return dressed(self.resource, made, told.version)
+
+    def is_made_again(self, entry: Entry) -> bool:
+        """Of one that is in no manifest: it stays as long as that which it is made of."""
+        return self.is_implied(entry) or self._kind.api in ("EndpointSlice", "Endpoints")
+
+    def put_status(self, key: Key, status: Object) -> Entry:
+        """What a client says of an object, until its node says something else. Raises Failure."""
+        known = self._feed.feed.entries.get(key)
+        if known is None:
+            raise Failure(404, f"{self.resource.full_name} {key[1]!r} is gone meanwhile")
+        bare, uid = self._dressed(known), self._dressed(known)["metadata"]["uid"]
+        self._statuses[key] = told_status(uid, bare.get("status") or {}, status, self._statuses.pop(key, None))
+        if len(self._statuses) > MOST_STATUSES:
+            del self._statuses[next(iter(self._statuses))]
+        self._feed.put(key, known.made, is_other=True)
+        return self._entry(self._feed.feed.entries[key])
 
     def note_deleted(self, key: Key) -> None:
         """Its manifest is gone; until its plane has seen that, it is gone here all the same."""
@@ -272,7 +326,7 @@ class KindStore:
 
 
 def _end_of(made: Object) -> Object:
-    names = ("deletionTimestamp", "deletionGracePeriodSeconds")
+    names = ("deletionTimestamp", "deletionGracePeriodSeconds", "generation")
     return {name: made["metadata"][name] for name in names if name in made["metadata"]}
 
 

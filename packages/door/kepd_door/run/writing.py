@@ -22,9 +22,9 @@ from kepd_door.run.bodies import in_thread
 from kepd_door.run.calls import Caller, Calls
 from kepd_door.run.going_back import with_values
 from kepd_door.run.store import Entry, KindStore
+from kepd_door.shape.allocating import check_fixed, with_node_ports
 from kepd_door.shape.bounds import check_object
 from kepd_door.shape.dressing import (
-    ADDED,
     LAST_APPLIED,
     dressed,
     last_applied,
@@ -32,6 +32,8 @@ from kepd_door.shape.dressing import (
     with_last_applied,
     written,
 )
+from kepd_door.shape.scale import scale_object
+from kepd_door.shape.stamps import changed, has_stem, new
 from kepd_door.shape.statuses import Failure, failure_of
 from kepd_door.shape.targets import Target
 
@@ -41,6 +43,9 @@ JSON_PATCH, MERGE = "application/json-patch+json", "application/merge-patch+json
 STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
 MIGRATION = "kubectl-last-applied"
 PATCHES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
+KNOWN_BY_NODE = ("creationTimestamp", "generation")
+# They are there though nobody wrote them, and a change of one writes it.
+WRITTEN_AT_NEED = ("Namespace", "ServiceAccount")
 HOW = {JSON_PATCH: "json", MERGE: "merge", STRATEGIC: "strategic"}
 # Of a change that edits by hand come between; other callers of the door wait for their turn.
 MOST_TRIES = 20
@@ -92,10 +97,24 @@ class Writer:
     async def create(self, made: Any) -> Object:  # noqa: ANN401  # JSON
         made = self._checked(made)
         check_object(made)
-        self._target = msgspec.structs.replace(self._target, name=made["metadata"]["name"])
-        async with self._store.writing(self._key):
-            version = await self._put(made, create_only=True)
-            return await self._after(made, version)
+        for left in reversed(range(MOST_TRIES)):
+            named = self._allocated(new(made), None)
+            self._target = msgspec.structs.replace(self._target, name=named["metadata"]["name"])
+            async with self._store.writing(self._key):
+                try:
+                    version = await self._put(named, create_only=True)
+                except Failure as failure:
+                    if failure.reason != "AlreadyExists" or made["metadata"].get("name") or not left:
+                        raise
+                    continue
+                return await self._after(named, version)
+        raise AssertionError
+
+    async def marked(self, end: Object) -> Object:
+        """With what says that it ends; its key is held by who asks."""
+        before, version = await self._there()
+        made = {**before, "metadata": {**before["metadata"], **end}}
+        return await self._after(made, await self._put(made, version=version))
 
     async def update(self, made: Any) -> Object:  # noqa: ANN401  # JSON
         given, wanted = made, self._checked(made)
@@ -112,7 +131,7 @@ class Writer:
             return await self._apply(patch)
 
         async def change(before: Object, _entry: Entry | None) -> Object:
-            made = _kept_by_server(self._checked(await in_thread(patched, before, patch, HOW[kind])), before)
+            made = self._checked(await in_thread(patched, before, patch, HOW[kind]))
             if made.get("spec") != before.get("spec"):
                 made = await with_values(self._calls, self._caller, made, self._remembered)
             return made
@@ -139,13 +158,19 @@ class Writer:
     async def _changed(self, change: Change, expected: str) -> Object:
         """`expected`: the version that a client names."""
         async with self._store.writing(self._key):
+            if (lasting := self._lasting()) is not None:
+                return lasting
             for left in reversed(range(MOST_TRIES)):
                 before, version = await self._there()
                 entry = await self.compared(version, expected)
                 made = called(await change(called(before, self._target.name), entry), before["metadata"]["name"])
+                made = self._allocated(changed(made, before), before)
+                check_fixed(made, before)
                 check_object(made)
                 if made == before:
                     break
+                if self._is_last_finalizer(made):
+                    return await self._gone(made, version, entry)
                 try:
                     version = await self._put(made, version=version)
                     break
@@ -196,12 +221,44 @@ class Writer:
                 raise
             return await self._changed(change, expected)
 
+    def _is_last_finalizer(self, made: Object) -> bool:
+        """It was deleted before, and nobody holds it any more."""
+        metadata = made["metadata"]
+        return "deletionTimestamp" in metadata and not metadata.get("finalizers") and self._api != "Namespace"
+
+    async def _gone(self, made: Object, version: str, entry: Entry | None) -> Object:
+        if not self.is_dry:
+            namespace, name = self._key
+            request = object_pb2.DeleteRequest(kind=self._api, namespace=namespace, name=name, version=version)
+            try:
+                await self._calls.ask(self._caller, request, object_pb2.DeleteResponse)
+            except ApiError as error:
+                raise failure_of(error, name, self._store.resource.full_name) from error
+            self._store.note_deleted(self._key)
+        return shown_with(self._store, made, entry, self._store.version, self._manager)
+
+    def _allocated(self, made: Object, before: Object | None) -> Object:
+        """With what is chosen for it."""
+        if self._api != "Service":
+            return made
+        others = [entry.made for entry in self._store.known() if entry.key != self._key]
+        return with_node_ports(made, before, others)
+
+    def _lasting(self) -> Object | None:
+        """What kepd itself puts back is as it was before and after each change."""
+        entry = self._store.find(*self._key)
+        if entry is None or self._api in WRITTEN_AT_NEED or not self._store.is_implied(entry):
+            return None
+        return entry.made
+
     async def _there(self) -> tuple[Object, str]:
         manifest = await self.manifest()
         if manifest is not None:
             return manifest
         await self._store.refresh()
-        if self._store.find(*self._key) is not None:
+        if (entry := self._store.find(*self._key)) is not None:
+            if self._store.is_implied(entry) and self._api in WRITTEN_AT_NEED:
+                return written(entry.made), ""
             text = f'{self._store.resource.singular} "{self._target.name}" is in no manifest; change what makes it'
             raise Failure(422, text, name=self._target.name, kind=self._store.resource.name)
         raise self.missing()
@@ -224,18 +281,14 @@ class Writer:
             )
         metadata = made.get("metadata") or {}
         name = metadata.get("name") or self._target.name
-        if not name and metadata.get("generateName"):
-            raise Failure(
-                422, "metadata.generateName is not carried out: a manifest has a name; expected metadata.name"
-            )
-        if not isinstance(name, str) or not name:
-            raise Failure(422, "metadata.name is missing")
+        if not isinstance(name, str) or not (name or has_stem(metadata)):
+            raise Failure(422, "metadata.name is missing; expected it, or metadata.generateName")
         namespace = metadata.get("namespace") or self._target.namespace or DEFAULT_NAMESPACE
         if self._target.name not in ("", name) or (self._target.namespace and namespace != self._target.namespace):
             raise Failure(
                 400, f"the object is {namespace}/{name}; the request says {self._target.namespace}/{self._target.name}"
             )
-        place = {"name": name} | ({"namespace": namespace} if resource.has_namespace else {})
+        place = ({"name": name} if name else {}) | ({"namespace": namespace} if resource.has_namespace else {})
         kept = written({**made, "metadata": {**metadata, **place}})
         return {
             "apiVersion": resource.api_version,
@@ -282,6 +335,9 @@ class Writer:
     async def _after(self, made: Object, version: str) -> Object:
         """As it is by now, with the uid that a pod was given; read after its version was looked at."""
         self._store.note_written(self._key)
+        if not self.is_dry:
+            metadata = made["metadata"]
+            await self._store.until_seen(self._key, str(metadata.get("uid") or ""), metadata.get("generation") or 1)
         await self._store.refresh()
         entry = self._store.find(*self._key)
         manifest = None if self.is_dry else await self.manifest()
@@ -299,9 +355,12 @@ def shown_with(store: KindStore, made: Object, entry: Entry | None, version: int
         return dressed(store.resource, {**made, **begun, "metadata": metadata}, version)
     live = without_annotation(entry.made, LEFT_OUT)
     known = {key: value for key, value in (made.get("metadata") or {}).items() if value}
-    metadata = {**live["metadata"], **known, "name": live["metadata"]["name"]}
-    if "labels" in live["metadata"]:
-        metadata["labels"] = {**live["metadata"]["labels"], **(metadata.get("labels") or {})}
+    # The node knows since when, and what its end makes of the others.
+    own = {key: live["metadata"][key] for key in KNOWN_BY_NODE if live["metadata"].get(key)}
+    metadata = {**live["metadata"], **known, **own, "name": live["metadata"]["name"]}
+    for word in ("labels", "annotations"):
+        if word in live["metadata"]:
+            metadata[word] = {**live["metadata"][word], **(metadata.get(word) or {})}
     body: Object = {**live, **written(made), "metadata": metadata}
     if isinstance(live.get("spec"), dict) and isinstance(made.get("spec"), dict):
         body["spec"] = {**live["spec"], **made["spec"]}
@@ -313,12 +372,6 @@ def shown_with(store: KindStore, made: Object, entry: Entry | None, version: int
 def _version_of(given: Any) -> str:  # noqa: ANN401  # JSON
     metadata = given.get("metadata") if isinstance(given, dict) else None
     return str(metadata.get("resourceVersion") or "") if isinstance(metadata, dict) else ""
-
-
-def _kept_by_server(made: Object, before: Object) -> Object:
-    """What only a server writes stays as the manifest has it, such as a uid of its author."""
-    own = {name: value for name, value in (before.get("metadata") or {}).items() if name in ADDED}
-    return {**made, "metadata": {**made["metadata"], **own}} if own else made
 
 
 def is_of(made: Object, entry: Entry) -> bool:
@@ -342,20 +395,3 @@ def with_data(made: Object) -> Object:
     texts = {name: b64encode(text.encode()).decode() for name, text in given.items()}
     rest = {name: value for name, value in made.items() if name != "stringData"}
     return {**rest, "data": {**(made.get("data") or {}), **texts}}
-
-
-def scale_object(made: Object) -> Object:
-    metadata = {
-        key: made["metadata"].get(key) for key in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    }
-    labels = ((made.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
-    return {
-        "kind": "Scale",
-        "apiVersion": "autoscaling/v1",
-        "metadata": metadata,
-        "spec": {"replicas": (made.get("spec") or {}).get("replicas", 1)},
-        "status": {
-            "replicas": (made.get("status") or {}).get("replicas", 0),
-            "selector": ",".join(f"{name}={value}" for name, value in labels.items()),
-        },
-    }

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID, uuid5
 
+from agent.objects.implied import NAMESPACE_LABEL
 from kepd_door.shape.defaults import filled
 from kepd_door.shape.resources import Resource
 
@@ -22,17 +23,17 @@ ADDED = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFi
 COUNTED = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady")
 # What clients ask for that a manifest need not say.
 USUAL: dict[str, Object] = {
-    "Deployment": {"replicas": 1, "strategy": {"type": "RollingUpdate"}},
+    "Deployment": {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600},
     "ReplicaSet": {"replicas": 1},
     "ReplicationController": {"replicas": 1},
-    "DaemonSet": {"updateStrategy": {"type": "RollingUpdate"}},
+    "DaemonSet": {"revisionHistoryLimit": 10},
     "CronJob": {
         "concurrencyPolicy": "Allow",
         "suspend": False,
         "successfulJobsHistoryLimit": 3,
         "failedJobsHistoryLimit": 1,
     },
-    "StatefulSet": {"replicas": 1, "podManagementPolicy": "OrderedReady", "updateStrategy": {"type": "RollingUpdate"}},
+    "StatefulSet": {"replicas": 1, "podManagementPolicy": "OrderedReady", "revisionHistoryLimit": 10},
 }
 
 
@@ -42,9 +43,15 @@ def dressed(resource: Resource, made: Object, version: int) -> Object:
     metadata: Object = {**given, "name": name, "resourceVersion": str(version)}
     metadata.setdefault("uid", str(uuid5(OURS, f"{resource.object_kind}/{namespace}/{name}")))
     if owners := given.get("ownerReferences"):
+        if resource.object_kind == "Pod":
+            owners = [_shown_owner(one, given.get("labels") or {}) for one in owners]
         metadata["ownerReferences"] = [_owner(one, namespace) for one in owners]
     if not given.get("creationTimestamp"):
         metadata["creationTimestamp"] = None
+    if resource.object_kind == "Namespace":
+        metadata["labels"] = {**(given.get("labels") or {}), NAMESPACE_LABEL: name}
+    elif isinstance(made.get("spec"), dict):
+        metadata.setdefault("generation", 1)
     if not resource.has_namespace:
         metadata.pop("namespace", None)
     elif not namespace:
@@ -55,6 +62,14 @@ def dressed(resource: Resource, made: Object, version: int) -> Object:
         **_body(resource, made),
         "metadata": metadata,
     }
+
+
+def _shown_owner(reference: Object, labels: Mapping[str, Any]) -> Object:
+    """Between a Deployment and its pods stands the ReplicaSet that is shown of their template."""
+    template = labels.get("pod-template-hash")
+    if reference.get("kind") != "Deployment" or not template:
+        return reference
+    return {**reference, "kind": "ReplicaSet", "name": f"{reference['name']}-{template}", "uid": ""}
 
 
 def _owner(reference: Object, namespace: str) -> Object:

@@ -65,9 +65,6 @@ def _resource(kind: Kind) -> Resource:
     return Resource(OWN_GROUP, "v1", kind.plural, kind.singular, shown, kind.has_namespace, kind.short, READ, kind)
 
 
-# A name that others have; there is nothing that the registry could show of it.
-NAMES = Kind("namespaces", "namespace", ("ns",), has_namespace=False)
-NAMESPACES = Resource("", "v1", "namespaces", "namespace", "Namespace", False, ("ns",), ("create", *READ), NAMES)
 REVIEWS = tuple(
     Resource(f"{group}.k8s.io", "v1", f"{kind.lower()}s", "", kind, False, (), ("create",))
     for group, kind in (
@@ -80,8 +77,13 @@ METRICS = (
     Resource("metrics.k8s.io", "v1beta1", "nodes", "", "NodeMetrics", False, (), ("get", "list")),
     Resource("metrics.k8s.io", "v1beta1", "pods", "", "PodMetrics", True, (), ("get", "list")),
 )
-RESOURCES: Sequence[Resource] = (NAMESPACES, *map(_resource, KINDS), *REVIEWS, *METRICS)
+# What a manifest has of them is read as slices; no file of kinds tells how they are shown.
+ENDPOINTS = Kind("endpoints", "endpoints", ("ep",), "Endpoints")
+WRITTEN = tuple(sorted((*READ, *WRITE)))
+OLD_ENDPOINTS = Resource("", "v1", "endpoints", "endpoints", "Endpoints", True, ("ep",), WRITTEN, ENDPOINTS)
+RESOURCES: Sequence[Resource] = (*map(_resource, KINDS), OLD_ENDPOINTS, *REVIEWS, *METRICS)
 BY_PLACE: Mapping[tuple[str, str, str], Resource] = {(one.group, one.version, one.name): one for one in RESOURCES}
+NAMESPACES = BY_PLACE["", "v1", "namespaces"]
 
 
 def groups(resources: Iterable[Resource]) -> dict[str, str]:

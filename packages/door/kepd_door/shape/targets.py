@@ -10,6 +10,9 @@ from kepd_door.shape.resources import BY_PLACE, Resource
 
 NAME = re.compile(r"[a-z0-9A-Z]([-._:a-z0-9A-Z]*[a-z0-9A-Z])?", re.ASCII)
 LONGEST = 253
+PROXIED = ("pods", "services")
+# Of a namespace itself.
+PARTS = (["status"], ["finalize"])
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -31,9 +34,12 @@ def target_of(path: str) -> Target | None:
     else:
         return None
     namespace = ""
-    if rest[0] == "namespaces" and len(rest) > 2:
+    if rest[0] == "namespaces" and len(rest) > 2 and rest[2:] not in PARTS:
         namespace, rest = rest[1], rest[2:]
     resource = BY_PLACE.get((group, version, rest[0]))
+    if rest[2:3] == ["proxy"] and resource is not None and resource.name in PROXIED:
+        # What stands behind it is the path of another.
+        rest = rest[:3]
     if resource is None or len(rest) > 3 or (namespace and not resource.has_namespace):
         return None
     words = [*([namespace] if namespace else []), *rest[1:]]
