@@ -86,6 +86,8 @@ class Peer(msgspec.Struct, frozen=True, dict=True):
 
 
 # Whose call is being answered; set for each call.
+# Whose work is done, where there is no caller: only to be told, when it takes long.
+WORK: ContextVar[str] = ContextVar("WORK", default="")
 CALLER: ContextVar[Peer | None] = ContextVar("caller", default=None)
 
 

@@ -35,11 +35,10 @@ from agent.api.errors import (
     too_much,
     unread,
 )
-from agent.api.peer import CALLER, Peer
+from agent.api.peer import CALLER, WORK, Peer
 from agent.api.removed import INSTEAD
 from agent.model.refused import Refused
 from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed, Unavailable
-from agent.model.work import WORK
 from agent.wire.kepd.v1 import access_pb2
 
 log = structlog.get_logger(plane="api")

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import structlog
 
+from agent.api.peer import WORK
 from agent.model.finding import Advice, printable
-from agent.model.work import WORK
 
 log = structlog.get_logger(plane="daemon")
 

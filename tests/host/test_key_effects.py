@@ -42,6 +42,7 @@ READ_WHEN_NEEDED = {
     "devices.front.resetTimeout": "kepd_devices/attach/front.py",
     "dns.allowFrom": "kepd_dns/attach/unit.py",
     "dns.upstreamService": "agent/host/joints/dns_services.py",
+    "pods.allowedUnsafeSysctls": "agent/pods/run/admitting.py",
     "pods.claimClasses": "agent/pods/run/claims.py",
     "pods.claimDirectory": "agent/pods/run/claims.py",
     "images.alwaysCache": "agent/images/run/pulling/intake.py",

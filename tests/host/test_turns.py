@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from agent.api.peer import WORK
 from agent.host.turns import HELD_S, MOST_NAMES, LongTurns
-from agent.model.work import WORK
 
 
 class Time:

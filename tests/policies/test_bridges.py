@@ -45,6 +45,8 @@ async def test_pods_that_come_and_go_make_the_table_of_bridges_that_is_made_at_o
         await until_filled(bridge, A, B)
         node.manifests.give()
         await node.until(State.READY, "0 policies")
+        while bridge.sets is not None:
+            await asyncio.sleep(0)
 
     assert first == {"links": {b"va".ljust(16, b"\0")}, "closed": {b"va".ljust(16, b"\0")}, "owners4": {
         b"va".ljust(16, b"\0") + bytes([10, 0, 0, 16])

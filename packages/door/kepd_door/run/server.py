@@ -17,10 +17,10 @@ import structlog
 from aiohttp import web
 
 from agent.api.errors import ApiError
+from agent.api.peer import WORK
 from agent.kit.memory import give_back_pages
 from agent.model.allowance import Allowance, CallerMeter, Share
 from agent.model.component import Report
-from agent.model.work import WORK
 from agent.objects.patches import BadPatch
 from kepd_door.run.calls import Caller
 from kepd_door.run.keys import DoorKeys
