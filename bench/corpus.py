@@ -32,7 +32,7 @@ WANTS_THE_NODE = re.compile(r"hostPath:|hostNetwork:|hostPID:|hostIPC:|privilege
 QUOTED = re.compile("""["'][^"']*["']""")
 SETTLED_S, GONE_S, REST_S = 20.0, 90.0, 0.2
 # Kinds of which something may be left.
-SHOWN = "pods,deploy,rs,rc,ds,sts,jobs,cj,svc,cm,secrets,pvc"
+SHOWN = "pods,deploy,rs,rc,ds,sts,jobs,cj,cm,secrets,pvc"
 NEEDS_ITS_PROGRAM = (
     "executable file not found",
     "no such file or directory",
@@ -94,6 +94,8 @@ class Node:
             return f"fault: not applied: {applied.stderr.strip()[-200:]}"
         outcome = self._settled(has_pods=any(one["kind"] in WITH_PODS for one in made))
         deleted = self._kepd.ctl("delete", "--ignore-not-found", "-f", str(path))
+        # Those of a StatefulSet outlive it, and somebody has to ask for their end.
+        self._kepd.ctl("delete", "pvc", "--all", "--all-namespaces")
         left = self._left()
         if left:
             return f"fault: {left} left; {deleted.stderr.strip()[-200:]}"
@@ -111,9 +113,9 @@ class Node:
     def _left(self) -> str:
         until_s, names = time.monotonic() + GONE_S, ""
         while time.monotonic() < until_s:
-            listed = self._kepd.ctl("get", SHOWN, "-A", "-o", "name").stdout.split()
+            listed = self._kepd.ctl("get", SHOWN, "-A", "-o", "name")
             files = [path.name for path in self._kepd.manifests.iterdir()]
-            names = ", ".join([*listed, *files])
+            names = ", ".join([*listed.stdout.split(), *files]) or listed.stderr
             if not names:
                 return ""
             time.sleep(REST_S)

@@ -37,6 +37,7 @@ EVENTS = {
     "CDINotSupported": "The runtime cannot do what a CDI file asks, or no file has the id.",
     "ClaimAllocated": "",
     "ClaimError": "A claim, its class or record has a fault, or a driver does not take devices back.",
+    "ClaimOverSize": "",
     "ClaimReleased": "Nothing of a claim is held any more; its devices are free.",
     "ClaimUnallocatable": "No devices fit a claim now, or it is not there; the pod waits.",
     "Completed": "A Job has as many successes as it wants.",
@@ -62,8 +63,10 @@ EVENTS = {
     "Evicted": "The node ran short, or the pod used more disk than it may; the pod ended.",
     "EvictionThrashing": "Three evictions within an hour; the pod does not begin anew by itself.",
     "EvictionThresholdMet": "The node is short of something; kepd makes room, and may end a pod.",
+    "ExceededQuota": "",
     "ExternalIPRefused": "A Service wants an address that it may not have; its other addresses stay.",
     "Failed": "A container could not be started, or an image could not be pulled.",
+    "FailedBinding": "",
     "FailedCreate": "The Job of a CronJob cannot be made now.",
     "FailedCreatePodContainer": "The pod's control group or its limits could not be set up; the pod waits.",
     "FailedCreatePodSandBox": "The runtime did not create the pod's sandbox.",
@@ -76,6 +79,7 @@ EVENTS = {
     "FailedPrepareDynamicResources": "A driver did not prepare a claim; kepd tries again.",
     "ForwardingDropped": "Another program's chain drops what the node forwards; with nftables kepd cannot accept it.",
     "JobAlreadyActive": "A Job of the CronJob still runs, and `concurrencyPolicy` is Forbid.",
+    "LimitRange": "",
     "MemoryShort": "kepd is near its memory limit: it drops history and refuses lists to all but root.",
     "ClockWentBack": "The node's clock was set back; what was dated later counts as now, and nothing waits longer.",
     "ClockWasAhead": "The clock was set back by hours; times of a CronJob that it used up count again from now on.",
@@ -122,6 +126,7 @@ EVENTS = {
     "PrefetchSkipped": "An image is not fetched ahead now; the event names why.",
     "PrefetchThrashing": "A prefetched image was removed for disk space several times; kepd no longer prefetches it.",
     "ProbeWarning": "A probe got a redirect that it does not follow; this counts as success.",
+    "ProvisioningFailed": "",
     "PullProgress": "",
     "PullQueued": "",
     "Pulled": "",
@@ -161,9 +166,12 @@ EVENTS = {
     "TooManyMissedTimes": "A CronJob missed more than 100 starts; the latest alone is made up for.",
     "UnexpectedAdmissionError": "The pod network maps no host ports; kepd tries again.",
     "Unhealthy": "A probe failed.",
+    "VolumeFailedDelete": "",
+    "WaitForFirstConsumer": "",
 }
 
 ANNOTATIONS = (
+    ("directory", "", "StorageClass, as provisioner", "Claims get directories."),
     (
         "values-left-out",
         "anything",

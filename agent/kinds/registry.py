@@ -23,7 +23,8 @@ def _kinds() -> Iterator[Kind]:
 KINDS = tuple(_kinds())
 BY_WORD = {word: kind for kind in KINDS for word in kind.words}
 BY_API = {kind.api: kind for kind in KINDS if kind.api}
-BY_WRITTEN = {name: kind for kind in KINDS for name in (kind.written_as, *kind.also_written) if name}
+BY_WRITTEN = {kind.written_as: kind for kind in KINDS if kind.written_as}
+BY_WRITTEN |= {name: replace(kind, api=name) for kind in KINDS for name in kind.also_written}
 MANIFEST_KINDS = tuple(BY_WRITTEN)
 """What may stand in a manifest; the others are made here."""
 WITH_PODS = {kind.api: kind for kind in KINDS if kind.pod_path}

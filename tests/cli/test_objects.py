@@ -353,6 +353,21 @@ metadata: {name: web}
 """
 
 
+def test_endpoints_of_a_file_are_applied_changed_and_deleted_like_any_object(shop: Shop) -> None:
+    text = (
+        b"apiVersion: v1\nkind: Endpoints\nmetadata: {name: web}\n"
+        b"subsets: [{addresses: [{ip: 192.0.2.4}], ports: [{port: 80}]}]\n---\n"
+    )
+    file = shop.file("ends.yaml", text + SERVICE)
+    applied = shop.out("apply", "-f", file)
+    changed = shop.out("apply", "-f", shop.file("ends.yaml", text.replace(b"2.4", b"2.5") + SERVICE))
+    shop.out("delete", "-f", file)
+
+    assert applied == ["endpoints/default/web created", "service/default/web created"]
+    assert changed[0] == "endpoints/default/web configured"
+    assert contents(shop.manifests) == {}
+
+
 def test_what_is_not_carried_out_here_holds_up_nothing_and_is_told(shop: Shop) -> None:
     file = shop.file("shop.yaml", FOREIGN + SERVICE)
     strict = shop.ctl("apply", "--no-allow-unknown", "-f", file)

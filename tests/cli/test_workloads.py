@@ -87,13 +87,13 @@ def rows(node: Node, *words: str) -> list[list[str]]:
 def test_deployments_are_listed_in_kubectls_columns(node: Node, word: str) -> None:
     assert rows(node, "get", word) == [
         ["NAMESPACE", "NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"],
-        ["default", "web", "3/3", "3", "3", "5d"],
+        ["default", "web", "3/3", "3", "3", "5d12h"],
     ]
 
 
 def test_daemon_sets_and_jobs_are_listed(node: Node) -> None:
-    assert rows(node, "get", "ds")[1] == ["default", "log", "1", "1", "1", "1", "1", "5d"]
-    assert rows(node, "get", "jobs")[1] == ["default", "work", "Complete", "1/1", "0", "1m5s", "5d"]
+    assert rows(node, "get", "ds")[1] == ["default", "log", "1", "1", "1", "1", "1", "5d12h"]
+    assert rows(node, "get", "jobs")[1] == ["default", "work", "Complete", "1/1", "0", "1m5s", "5d12h"]
 
 
 def test_a_job_that_is_not_carried_out_is_not_said_to_run(node: Node, manifests: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_description_has_conditions_and_pods(node: Node) -> None:
     assert "CompletionsReached" in text
     assert "web-abc-x" in text
     assert "3 availableReplicas" in text
-    assert re.search(r"^Created: +20\S+Z \(5d ago\)$", text, re.MULTILINE)
+    assert re.search(r"^Created: +20\S+Z \(5d12h ago\)$", text, re.MULTILINE)
 
 
 def test_a_scale_and_a_restart_change_the_manifest(node: Node, manifests: Path) -> None:

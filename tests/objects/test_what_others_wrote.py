@@ -102,3 +102,29 @@ def test_what_powershell_wrote_is_read(code: str) -> None:
 
     assert names(check_file(ManifestFile("f.yaml", mark + text.encode(code)))) == {"Deployment/web"}
     assert "is not UTF-8" in [one.text for one in cut.findings]
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "serves"),
+    [
+        ("autoscaling/v2", "HorizontalPodAutoscaler", "kepctl scale"),
+        ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "kepctl kubeconfig --level"),
+        ("networking.istio.io/v1", "VirtualService", "kepd runs no mesh"),
+        ("monitoring.coreos.com/v1", "ServiceMonitor", "Prometheus"),
+        ("storage.k8s.io/v1", "CSIDriver", "claims get directories"),
+        # Of somebody else, though it is called like one of Kubernetes.
+        ("serving.knative.dev/v1", "Service", "is not carried out here"),
+    ],
+)
+def test_kinds_of_others_are_told_with_what_serves_and_hold_nothing_up(version: str, kind: str, serves: str) -> None:
+    file = checked({"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": {}}, DUMP[2])
+
+    assert names(file) == {"Deployment/web"}
+    assert [serves in one.text for one in file.foreign] == [True]
+
+
+def test_a_slip_of_the_pen_in_a_kind_of_ours_is_no_kind_of_others() -> None:
+    file = checked({**DUMP[2], "apiVersion": "apps/v1beta1"}, {**DUMP[2], "kind": "Deploymant"})
+
+    assert [one.path for one in file.findings] == ["apiVersion", "kind"]
+    assert not file.foreign

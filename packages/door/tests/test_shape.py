@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from agent.cli.objects.manifest_files import ManifestFile, check_file
 from agent.kinds.table import Column, Object
 from kepd_door.shape.bounds import check_text, check_value
 from kepd_door.shape.discovery import aggregated, group_list, resource_list
 from kepd_door.shape.dressing import dressed, last_applied, with_last_applied, written
 from kepd_door.shape.openapi import document_v2, document_v3
-from kepd_door.shape.protobuf import MAGIC, decoded_protobuf
+from kepd_door.shape.protobuf import MAGIC, decoded_protobuf, encoded_protobuf
 from kepd_door.shape.resources import BY_PLACE, RESOURCES
 from kepd_door.shape.selecting import Selection, part_of
 from kepd_door.shape.statuses import Failure
@@ -244,3 +245,65 @@ def test_a_row_is_encoded_once_until_its_age_is_another() -> None:
 
     assert first is again
     assert json.loads(bytes(older)) == {"cells": ["a", "2s"]}
+
+
+LABELS = {"a": "b"}
+TEMPLATE = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "a", "image": "i"}]}}
+OF_OTHERS: tuple[dict[str, Any], ...] = (
+    {
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "x"},
+        "spec": {
+            "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/srv/x", "type": "Directory"},
+            "accessModes": ["ReadWriteOnce"], "claimRef": {"namespace": "default", "name": "c"},
+            "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "manual", "volumeMode": "Filesystem",
+        },
+    },
+    {
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "x"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "",
+            "volumeMode": "Filesystem",
+        },
+    },
+    {
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "x"},
+        "provisioner": "kepd.dev/directory", "parameters": LABELS, "reclaimPolicy": "Delete",
+        "allowVolumeExpansion": True, "volumeBindingMode": "Immediate",
+    },
+    {
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "x"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": LABELS}, "template": TEMPLATE},
+    },
+    {
+        "apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "x"},
+        "spec": {"replicas": 2, "selector": LABELS, "template": TEMPLATE},
+    },
+    {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "x"}, "template": TEMPLATE},
+    {
+        "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "x"}, "value": -5,
+        "globalDefault": True, "description": "d", "preemptionPolicy": "Never",
+    },
+    {
+        "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "x"},
+        "spec": {"limits": [{"type": "Container", "max": {"cpu": "1"}, "default": {"memory": "1Gi"}}]},
+    },
+    {
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "x"},
+        "spec": {
+            "hard": {"pods": "2"},
+            "scopeSelector": {
+                "matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]
+            },
+        },
+    },
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("made", OF_OTHERS, ids=lambda made: str(made["kind"]))
+def test_kinds_of_manifests_come_as_protobuf_too_and_are_taken(made: dict[str, Any]) -> None:
+    raw = encoded_protobuf(made["kind"], made)
+    read = decoded_protobuf(envelope(made["apiVersion"], made["kind"], raw))
+    checked = check_file(ManifestFile("x.json", json.dumps(read).encode()))
+
+    assert read == made
+    assert not checked.findings

@@ -32,7 +32,7 @@ from agent.cli.session import CommandFailed, Session
 from agent.kinds.kind import Kind, Named
 from agent.kinds.parts import part
 from agent.kinds.pods.pod_parts import manifest_key, uid_of
-from agent.kinds.registry import BY_API, BY_WORD
+from agent.kinds.registry import BY_API, BY_WORD, BY_WRITTEN
 from agent.kinds.selection import Scope
 from agent.kinds.shown import shown_of
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
@@ -194,9 +194,10 @@ def _of_files(paths: Sequence[str]) -> list[tuple[Kind, str]]:
         if not check.objects:
             raise CommandFailed("\n".join(map(str, (*check.findings, *check.foreign))), FAILURE)
         for one in check.objects:
-            if one.kind not in BY_API:
+            kind = BY_API.get(one.kind) or BY_WRITTEN.get(one.kind)
+            if kind is None:
                 raise CommandFailed(f"{one.where}: kind {one.kind} is not known here", USAGE)
-            found.append((BY_API[one.kind], Named(one.namespace, one.name).key))
+            found.append((kind, Named(one.namespace, one.name).key))
     return found[::-1]
 
 

@@ -27,6 +27,7 @@ from agent.objects.run.kind_feed import FindOffer, KindFeed, NotKnownYet, Spawn
 from agent.wire.kepd.v1 import list_pb2, object_pb2
 from kepd_door.run.calls import OURSELVES, Calls
 from kepd_door.shape.dressing import dressed
+from kepd_door.shape.kube_columns import columns_as_served
 from kepd_door.shape.resources import Resource
 from kepd_door.shape.statuses import Failure
 from kepd_door.shape.told_status import ToldStatus, told_status, with_told
@@ -87,7 +88,8 @@ class KindStore:
         is_watched = False
         if self._kind.module:
             shown = shown_of(self._kind)
-            self.columns, is_watched = shown.columns_of(self._kind, is_wide=True), shown.is_watched
+            columns, is_watched = shown.columns_of(self._kind, is_wide=True), shown.is_watched
+            self.columns = columns_as_served(resource.name, columns)
             self._first = shown.first
         # What is written in manifests may change in what its plane tells nobody; pods come with all they have.
         can_follow = self._kind.api in ("", "Pod") and is_watched

@@ -21,15 +21,15 @@ Object = dict[str, Any]
 MAGIC = b"k8s\0"
 DEEPEST = 40
 # Of Go's embedded structs the fields stand beside those of the whole.
-INLINE = ("localObjectReference", "volumeSource", "handler")
+INLINE = ("localObjectReference", "volumeSource", "persistentVolumeSource", "handler")
 # What is absent where it is not meant: zero then says something. Of all others zero is the same as nothing.
 MEANT = frozenset({
     "activeDeadlineSeconds", "allowPrivilegeEscalation", "automountServiceAccountToken", "backoffLimit", "completions",
     "defaultMode", "enableServiceLinks", "failedJobsHistoryLimit", "fsGroup", "gracePeriodSeconds", "hostUsers",
     "immutable", "mode", "optional", "parallelism", "priority", "privileged", "readOnlyRootFilesystem", "replicas",
     "revisionHistoryLimit", "runAsGroup", "runAsNonRoot", "runAsUser", "shareProcessNamespace",
-    "startingDeadlineSeconds", "successfulJobsHistoryLimit", "suspend", "terminationGracePeriodSeconds",
-    "tolerationSeconds", "ttlSecondsAfterFinished",
+    "startingDeadlineSeconds", "storageClassName", "successfulJobsHistoryLimit", "suspend",
+    "terminationGracePeriodSeconds", "tolerationSeconds", "ttlSecondsAfterFinished",
 })  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects as rows, as `kubectl get` asks for them: the columns that kepctl has, in kubectl's order."""
+"""Objects as rows, as `kubectl get` asks for them: the columns of an API server, or those that kepctl has."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,7 +18,10 @@ Columns = Sequence[Column[Object]]
 
 def _shown(columns: Columns) -> list[Column[Object]]:
     """The name comes first, for kubectl writes the kind before what is first."""
-    return sorted((column for column in columns if column.title != LEFT_OUT), key=lambda column: column.title != "NAME")
+    return sorted(
+        (column for column in columns if column.title != LEFT_OUT),
+        key=lambda column: column.title != "NAME" or column.wide,
+    )
 
 
 def definitions(columns: Columns) -> list[Object]:
@@ -34,6 +37,7 @@ def definitions(columns: Columns) -> list[Object]:
 def row(columns: Columns, told: Object, made: Object, include: str, cache: dict[Any, Any]) -> msgspec.Raw:
     """`told` is what the columns are made of, and `made` the object as it is shown; `cache` has what was made of both
     before."""
+    told = {**told, **made}
     ages = [column.cell(told) for column in columns if column.title in AGES]
     known: tuple[list[str], msgspec.Raw] | None = cache.get(include)
     if known is not None and known[0] == ages:
