@@ -139,11 +139,14 @@ def _daemon_set(alive: Sequence[OwnedPod], new: Sequence[OwnedPod], why_not_here
 
 
 def _job(rules: JobRules, pods: Sequence[OwnedPod], record: JobRecord | None, why_not_here: str) -> Status:
-    running = [one for one in pods if one.phase not in OVER and not one.is_ending]
+    # Of a Job that is over none is wanted any more, though it has yet to be told to end.
+    is_over = record is not None and bool(record.outcome)
+    alive = [one for one in pods if one.phase not in OVER]
+    running = [one for one in alive if not one.is_ending and not is_over]
     status: Status = {
         "active": len(running),
         "ready": sum(one.is_ready for one in running),
-        "terminating": sum(one.phase not in OVER and one.is_ending for one in pods),
+        "terminating": len(alive) - len(running),
         "succeeded": record.succeeded if record is not None else 0,
         "failed": record.failed if record is not None else 0,
     }
