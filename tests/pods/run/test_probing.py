@@ -9,7 +9,7 @@ import pytest
 
 from agent.pods.plan.work import Probing
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.fakes.jumping import jumps
+from tests.fakes.jumping import by_the_wall, jumps
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Plane, Slow, running
 
@@ -126,6 +126,8 @@ async def test_while_a_pod_ends_readiness_goes_on_and_liveness_does_not(cri: Slo
         await plane.until(lambda: not plane.phases, "gone")
 
 
+# The runtime tells when a container started by the wall, and one from before this process is asked later.
+@by_the_wall
 async def test_who_was_ready_before_a_restart_of_kepd_stays_so_until_its_own_word(cri: Slow, tmp_path: Path) -> None:
     """PRB-17."""
     given = manifests(READINESS.replace("periodSeconds: 1", "periodSeconds: 3600"), PORTS)
