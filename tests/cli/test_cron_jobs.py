@@ -72,7 +72,7 @@ def test_cron_jobs_are_listed_in_kubectls_columns(node: Node, word: str) -> None
 
     assert " ".join(titles.split()) == "NAMESPACE NAME SCHEDULE TIMEZONE SUSPEND ACTIVE LAST SCHEDULE AGE"
     cells = [one.strip() for one in row.split("  ") if one.strip()]
-    assert cells == ["default", "backup", "0 2 * * *", "Europe/Berlin", "False", "1", "5d", "5d"]
+    assert cells == ["default", "backup", "0 2 * * *", "Europe/Berlin", "False", "1", "5d12h", "5d12h"]
 
 
 def test_one_is_described_with_its_times_and_jobs(node: Node) -> None:

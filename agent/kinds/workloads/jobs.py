@@ -24,10 +24,15 @@ KIND = Kind(
 )
 
 
+# What comes later says more than what came before it.
+OUTCOMES = ("Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet")
+
+
 def job_state(made: Made) -> str:
     """The word of its condition; Running where it has none yet. Of one that is not carried out nothing is known."""
-    held = (str(one.get("type")) for one in items(made, "status", "conditions") if one.get("status") == "True")
-    return next(held, "Running" if part(made, "status") else "Unknown")
+    held = {str(each.get("type")) for each in items(made, "status", "conditions") if each.get("status") == "True"}
+    begun = "Running" if part(made, "status") else "Unknown"
+    return next((word for word in OUTCOMES if word in held), begun)
 
 
 def _completions(made: Object) -> str:

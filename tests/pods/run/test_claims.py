@@ -322,3 +322,24 @@ async def test_mixed_objects_in_random_order_leave_nothing_but_what_their_policy
         left = {path.relative_to(root).as_posix() for path in root.glob("*/*")}
         await plane.until(lambda: {path.name for path in root.glob("*/*")} <= {"c0"}, f"kept is only c0, not {left}")
         await plane.until(lambda: {name.partition("/")[0] for name in DISKS[logs].files} <= {"claims"}, "no record")
+
+
+async def test_a_directory_that_cannot_be_removed_is_told_of_and_tried_again(
+    cri: Slow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, removed = tmp_path / "claims", list[str]()
+
+    def remove(path: str) -> None:
+        removed.append(path)
+        raise OSError(16, "Device or resource busy")
+
+    monkeypatch.setattr("agent.pods.run.claims.remove_claim", remove)
+    manifests = files(sc=DELETING, claim=claim(more=", storageClassName: gone"), pod=pod())
+    async with running(cri, manifests, tmp_path / "logs", claim_directory=str(root)) as plane:
+        await plane.until_phases(web="Running")
+        put(manifests, "pod", None)
+        put(manifests, "claim", None)
+        await plane.until(lambda: any(one.reason == "VolumeFailedDelete" for one in plane.events), "it is told")
+
+    assert removed
+    assert (root / "default/data").is_dir()

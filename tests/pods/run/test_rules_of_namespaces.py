@@ -105,6 +105,7 @@ async def test_pods_beyond_a_quota_wait_until_others_end(cri: Slow, tmp_path: Pa
         await plane.until_phases(a="Running", b="Running")
         files.put("/m/c", pod("c"))
         await plane.until(lambda: any("2 of 2 pods are used" in one.message for one in plane.events), "told")
+        assert "ExceededQuota" in {event.reason for event in plane.events}
         assert told(plane) == {"hard": {"pods": "2", "secrets": "1"}, "used": {"pods": "2"}}
         files.put("/m/a", None)
         await plane.until_phases(b="Running", c="Running")

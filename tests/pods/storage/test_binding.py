@@ -230,3 +230,19 @@ def made_claim() -> WantedClaim:
 
 def made_volume() -> WantedVolume:
     return next(iter(storage(volume()).volumes.values()))
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "reason"),
+    [
+        (storage(claim()), SETTINGS, "WaitForFirstConsumer"),
+        (storage(claim(more=", volumeName: other")), SETTINGS, "FailedBinding"),
+        (storage(claim()), StorageSettings("", "n"), "ProvisioningFailed"),
+    ],
+)
+def test_events_of_claims_have_the_reasons_of_a_cluster(given: Storage, settings: StorageSettings, reason: str) -> None:
+    is_used = reason != "WaitForFirstConsumer"
+    ((_, unbound),) = bind_all(given.claims.values(), given, settings, {}, is_used=is_used)
+
+    assert isinstance(unbound, Unbound)
+    assert unbound.reason == reason
