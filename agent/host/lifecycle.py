@@ -30,7 +30,7 @@ class DaemonLifecycle:
         self._clock = clock
         self._note_lag = note_lag
         self._told = ""
-        self._is_ready = False
+        self.is_ready = False
         self._began_s = self._last_sign_s = clock.now_s()
 
     async def run(self, report: Report) -> None:
@@ -39,8 +39,8 @@ class DaemonLifecycle:
         while True:
             self.look()
             before_s = self._clock.now_s()
-            await self._clock.sleep(turn_s if self._is_ready else min(turn_s, 0.05))
-            lag_s = self._clock.now_s() - before_s - turn_s if self._is_ready else 0.0
+            await self._clock.sleep(turn_s if self.is_ready else min(turn_s, 0.05))
+            lag_s = self._clock.now_s() - before_s - turn_s if self.is_ready else 0.0
             self._note_lag(max(0.0, lag_s))
             if lag_s > LATE_S:
                 log.info("event_loop_late", lag_s=round(lag_s, 3), v=3)
@@ -48,18 +48,18 @@ class DaemonLifecycle:
     def look(self) -> None:
         summary = self._board.summary()
         has_settled = all(line.has_settled for line in self._board.lines())
-        if not self._is_ready and (has_settled or self._clock.now_s() - self._began_s > LONGEST_START_S):
-            self._is_ready = True
+        if not self.is_ready and (has_settled or self._clock.now_s() - self._began_s > LONGEST_START_S):
+            self.is_ready = True
             self._told = summary
             self._manager.ready(summary)
             log.info("daemon_ready", status=summary, v=0)
-        elif self._is_ready and summary != self._told:
+        elif self.is_ready and summary != self._told:
             self._told = summary
             self._manager.status(summary)
         self._give_sign()
 
     def reloaded(self) -> None:
-        if self._is_ready:
+        if self.is_ready:
             self._told = self._board.summary()
             self._manager.ready(self._told)
 

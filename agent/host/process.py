@@ -191,7 +191,7 @@ class Process:
 
     def _note_lag(self, lag_s: float) -> None:
         self.metrics.loop_lag_s = lag_s
-        self.turns.tick()
+        self.turns.tick(is_ready=self.lifecycle.is_ready)
         self.set_clock.look()
 
     def _cri_called(self, method: str, code: str, duration_s: float) -> None:

@@ -20,6 +20,8 @@ from agent.model.finding import Advice, printable
 log = structlog.get_logger(plane="daemon")
 
 HELD_S = 0.1
+# For doctor: a slow machine has a few that are a little longer.
+TOLD_S, TOLD_COUNT = 1.0, 10
 MOST_NAMES = 20
 LONGEST_NAME = 200
 # Microseconds that it ran and that it waited, then how often.
@@ -65,9 +67,12 @@ class LongTurns:
         handles._run = run  # noqa: SLF001
         return end
 
-    def tick(self) -> None:
-        """Called every few seconds, for what a long turn waited is counted since then."""
+    def tick(self, *, is_ready: bool = True) -> None:
+        """Called every few seconds, for what a long turn waited is counted since then. While the daemon starts, its
+        imports are long turns of everybody, and nobody waits yet."""
         self._waited_s = self._waited()
+        if not is_ready:
+            self.holders.clear()
 
     def note(self, handle: Any, took_s: float) -> None:  # noqa: ANN401 - a handle of asyncio
         before_s, self._waited_s = self._waited_s, self._waited()
@@ -94,6 +99,7 @@ class LongTurns:
                 is_note=True,
             )
             for name, holder in reversed(self.holders.items())
+            if holder.longest_s >= TOLD_S or holder.count >= TOLD_COUNT
         ]
 
 
