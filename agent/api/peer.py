@@ -86,7 +86,7 @@ class Peer(msgspec.Struct, frozen=True, dict=True):
 
 
 # Whose call is being answered; set for each call.
-# Whose work is done, where there is no caller: only to be told, when it takes long.
+# A caller and its request, for the log: it names them when their work keeps all others waiting.
 WORK: ContextVar[str] = ContextVar("WORK", default="")
 CALLER: ContextVar[Peer | None] = ContextVar("caller", default=None)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells when somebody set the node's clock back. Nothing of kepd waits by it but CronJobs: see `model/clock.py`."""
+"""Warns when the node's clock was set back. Only CronJobs wait by that clock; `model/clock.py` has the rule."""
 
 from collections.abc import Callable
 

@@ -2,7 +2,7 @@
 """Turns of the event loop that are so long that others wait, and whose work they were.
 
 A turn is one step of one task, or one callback. It belongs to whom `WORK` names in its context, else to its task: the
-tasks of pods, plugins and units have their names. A turn in which this thread waited for a processor belongs to nobody.
+tasks of pods, plugins and units have their names. Time in which this thread waited for a processor does not count.
 """
 
 from asyncio import events
@@ -68,8 +68,8 @@ class LongTurns:
         return end
 
     def tick(self, *, is_ready: bool = True) -> None:
-        """Called every few seconds, for what a long turn waited is counted since then. While the daemon starts, its
-        imports are long turns of everybody, and nobody waits yet."""
+        """Called every few seconds, for what a long turn waited is counted since then. While the daemon
+        starts, imports make turns long, and no caller waits yet: those are forgotten."""
         self._waited_s = self._waited()
         if not is_ready:
             self.holders.clear()

@@ -86,11 +86,13 @@ def without_shown(wanted: Any, shown: Any, before: Any, name: str = "") -> Any: 
 
 def patched(current: Object, patch: Any, how: str) -> Object:  # noqa: ANN401  # JSON
     """`how`: json, merge or strategic. Raises BadPatch."""
-    if how == "json":
-        return json_patched(current, patch)
-    if not isinstance(patch, dict):
+    if how != "json" and not isinstance(patch, dict):
         raise BadPatch(400, f"a {how} patch is an object")
-    made: Object = merge_patched(current, patch) if how == "merge" else strategic_patched(current, patch)
+    work = {"json": json_patched, "merge": merge_patched, "strategic": strategic_patched}[how]
+    try:
+        made: Object = work(current, patch)
+    except RecursionError:
+        raise BadPatch(400, "the patch is nested too deeply; expected what an object may have") from None
     return made
 
 

@@ -11,6 +11,7 @@ from agent.objects.patches import (
     difference,
     json_patched,
     merge_patched,
+    patched,
     strategic_patched,
     without_shown,
 )
@@ -185,3 +186,13 @@ def test_what_is_new_in_a_list_comes_before_what_the_patch_does_not_name() -> No
     ordered = {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}], "containers": [{"name": "c"}]}
     # Who says an order names those that are to be in it.
     assert names(strategic_patched(there, ordered)) == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize("how", ["merge", "strategic"])
+def test_a_patch_that_is_nested_without_end_is_refused(how: str) -> None:
+    patch: Any = {}
+    for _ in range(5000):
+        patch = {"a": patch}
+
+    with pytest.raises(BadPatch, match="nested too deeply"):
+        patched({}, patch, how)
